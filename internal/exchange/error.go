@@ -1,0 +1,55 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package exchange
+
+import "fmt"
+
+// Kind says whose fault the end of an exchange is, in the terms that
+// next_upstream decides by.
+type Kind uint8
+
+const (
+	// Failed: the server refused, reset or closed the connection, or its TLS
+	// handshake or certificate failed. nginx's "error".
+	Failed Kind = iota
+	// TimedOut: connecting, sending or waiting for the header took too long.
+	TimedOut
+	// InvalidHeader: the server answered, but not with HTTP.
+	InvalidHeader
+	// ClientGone: the request's context ended; nobody waits for an answer.
+	ClientGone
+	// ClientBody: reading the request's body failed. Err is that error itself.
+	ClientBody
+	// Local: this machine could not try: no descriptor, no free port, no
+	// permission. Nobody's failure; the client gets 500.
+	Local
+	// Refused: the request cannot be sent safely (a line break in a header
+	// value, an invalid method). Nobody's failure; the client gets Status.
+	Refused
+)
+
+var kindNames = [...]string{"error", "timeout", "invalid_header", "client gone", "client body", "local", "refused"}
+
+func (k Kind) String() string { return kindNames[k] }
+
+// Error is the one type of error that an [Exchanger] returns.
+type Error struct {
+	Kind Kind
+	// Op is what was being done: "connect", "tls handshake", "send request",
+	// "read header", "write request".
+	Op string
+	// Sent reports that some of the request may have reached the server.
+	Sent bool
+	// Stale reports that a cached connection broke before the first byte of
+	// a response, and was not repaired.
+	Stale bool
+	// Status is the client's answer for Refused; 0 otherwise.
+	Status int
+	// Err is the cause, never nil.
+	Err error
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s: %s: %v", e.Op, e.Kind, e.Err) }
+
+func (e *Error) Unwrap() error { return e.Err }
