@@ -1,0 +1,147 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package peer
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Options are fixed for the life of a group.
+type Options struct {
+	Name string
+	// OnPeer is called, under the group's lock, with each new peer.
+	OnPeer func(*Peer)
+	// OnEvent is called, without the lock, after each change of state.
+	OnEvent func(Event)
+	// IntN returns a random number in [0, n); nil: math/rand/v2.
+	IntN func(n int) int
+}
+
+// Group is a set of peers that serve the same thing. Its methods may be called
+// from any goroutine.
+type Group struct {
+	opts Options
+
+	mu      sync.Mutex // guards everything below, and what Peer says it guards
+	method  Method
+	tracker Tracker
+	lists   [2]*List
+	single  *Peer // the only peer, exempt from passive health; nil if there are more
+	removed []*Peer
+	back    returns
+	events  []Event
+	scratch []*Peer
+}
+
+// EventKind says what happened to a peer.
+type EventKind uint8
+
+const (
+	// ServerDown: the tracker disabled a peer that was up.
+	ServerDown EventKind = iota
+	// ServerUp: a peer that had been disabled is trusted again.
+	ServerUp
+	// ServerGone: the last lease of a removed peer has ended.
+	ServerGone
+)
+
+// Event is a change of a peer's state.
+type Event struct {
+	Kind EventKind
+	Peer *Peer
+	// Fails and Cause are set for ServerDown.
+	Fails int
+	Cause error
+	// DownFor is set for ServerUp.
+	DownFor time.Duration
+}
+
+// NewGroup returns a group without peers.
+func NewGroup(o Options) *Group {
+	if o.IntN == nil {
+		o.IntN = rand.IntN
+	}
+	g := &Group{opts: o}
+	g.lists[0] = &List{group: g, balancer: noBalancer{}}
+	g.lists[1] = &List{group: g, backup: true, balancer: noBalancer{}}
+	return g
+}
+
+// noBalancer serves a group before its first configuration.
+type noBalancer struct{}
+
+func (noBalancer) Pick(*Pass) *Peer { return nil }
+
+// Name returns the group's name.
+func (g *Group) Name() string { return g.opts.Name }
+
+// unlock releases the lock and then delivers what happened under it.
+func (g *Group) unlock() {
+	events := g.events
+	g.events = nil
+	g.mu.Unlock()
+	if g.opts.OnEvent == nil {
+		return
+	}
+	for _, e := range events {
+		g.opts.OnEvent(e)
+	}
+}
+
+// comebackLocked refiles the peers whose time out is over.
+func (g *Group) comebackLocked(now time.Time) {
+	for len(g.back) > 0 && now.After(g.back[0].until) {
+		if c := g.back.pop(); c.peer.health.Until.Equal(c.until) {
+			c.peer.refreshLocked(now)
+		}
+	}
+}
+
+// maskLocked asks usable about every peer and refiles those that changed.
+func (g *Group) maskLocked(usable func(*Peer) bool, now time.Time) {
+	for _, l := range g.lists {
+		for _, p := range l.peers {
+			if masked := !usable(p); masked != p.masked {
+				p.masked = masked
+				p.refreshLocked(now)
+			}
+		}
+	}
+}
+
+// judgedLocked is called after the tracker has changed p's health.
+func (g *Group) judgedLocked(p *Peer, before time.Time, cause error, now time.Time) {
+	g.noteLocked(p, before, cause, now)
+	p.refreshLocked(now)
+}
+
+// noteLocked records that p is disabled, or is not any more.
+func (g *Group) noteLocked(p *Peer, before time.Time, cause error, now time.Time) {
+	until := p.health.Until
+	if !until.IsZero() && !until.Equal(before) {
+		g.back.push(comeback{until, p})
+	}
+	switch {
+	case !until.IsZero() && p.downSince.IsZero():
+		p.downSince = now
+		g.events = append(g.events, Event{Kind: ServerDown, Peer: p, Fails: p.health.Fails, Cause: cause})
+	case until.IsZero() && !p.downSince.IsZero():
+		g.events = append(g.events, Event{Kind: ServerUp, Peer: p, DownFor: now.Sub(p.downSince)})
+		p.downSince = time.Time{}
+	}
+}
+
+// retireLocked forgets a removed peer that nobody holds any more.
+func (g *Group) retireLocked(p *Peer) {
+	if p.list != nil || p.conns.Load() > 0 {
+		return
+	}
+	if i := slices.Index(g.removed, p); i >= 0 {
+		g.removed = slices.Delete(g.removed, i, i+1)
+		g.events = append(g.events, Event{Kind: ServerGone, Peer: p})
+	}
+}

@@ -1,0 +1,60 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package peer
+
+import "time"
+
+// State is a peer as it was at one moment.
+type State struct {
+	Server Server
+	Conns  int64
+	// Removed: not a member any more, but still held.
+	Removed bool
+	// Full: as many leases are open as MaxConns allows.
+	Full bool
+	// CurrentWeight and EffectiveWeight are those of smooth weighted round robin.
+	CurrentWeight, EffectiveWeight int64
+	// Fails is what the tracker counts; Until the end of the time out, zero if
+	// the peer is not disabled; DownSince when that began.
+	Fails            int
+	Until, DownSince time.Time
+	// Picks and Failures count since the peer was added.
+	Picks, Failures uint64
+	LastFailure     time.Time
+	LastError       string
+}
+
+// Snapshot returns all peers: primaries, backups, then removed ones.
+func (g *Group) Snapshot() []State {
+	g.mu.Lock()
+	defer g.unlock()
+	out := make([]State, 0, len(g.lists[0].peers)+len(g.lists[1].peers)+len(g.removed))
+	for _, l := range g.lists {
+		for _, p := range l.peers {
+			out = append(out, p.stateLocked())
+		}
+	}
+	for _, p := range g.removed {
+		out = append(out, p.stateLocked())
+	}
+	return out
+}
+
+func (p *Peer) stateLocked() State {
+	s := p.conf.Load()
+	return State{
+		Server: *s, Conns: p.conns.Load(), Removed: p.list == nil, Full: p.full(s),
+		CurrentWeight: p.currentWeight(), EffectiveWeight: p.health.Weight,
+		Fails: p.health.Fails, Until: p.health.Until, DownSince: p.downSince,
+		Picks: p.picks, Failures: p.fails, LastFailure: p.lastFail, LastError: p.lastErr,
+	}
+}
+
+// Peers returns the members, primaries first.
+func (g *Group) Peers() []*Peer {
+	g.mu.Lock()
+	defer g.unlock()
+	out := make([]*Peer, 0, len(g.lists[0].peers)+len(g.lists[1].peers))
+	return append(append(out, g.lists[0].peers...), g.lists[1].peers...)
+}

@@ -1,0 +1,164 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package peer
+
+import "slices"
+
+// wheel runs the pass of smooth weighted round robin over the peers filed in
+// it. Peers of the same weight gain the same at each pass, so their order among
+// themselves changes only when one of them wins: a class keeps them sorted by
+// current weight, with what all of them gained in one running sum. A pass then
+// looks at the head of each class and at the few peers whose effective weight is
+// still recovering. Peers that are not filed keep their current weight.
+type wheel struct {
+	classes []*class
+	slow    []*Peer // effective weight below the weight; in no order
+}
+
+// class holds the peers of one weight, sorted by current weight, the greatest
+// first, and by index among equals.
+type class struct {
+	weight int64
+	sum    int64 // what every member has gained; current weight = rel + sum
+	ring   ring
+}
+
+// enter files p, which is in no class.
+func (w *wheel) enter(p *Peer) {
+	weight := int64(p.conf.Load().Weight)
+	if p.health.Weight != weight {
+		p.slow = true
+		w.slow = append(w.slow, p)
+		return
+	}
+	c := w.classOf(weight)
+	p.rel -= c.sum
+	p.class = c
+	c.ring.insert(p)
+}
+
+// leave takes p out; its current weight stays as it is.
+func (w *wheel) leave(p *Peer) {
+	switch {
+	case p.class != nil:
+		c := p.class
+		c.ring.remove(p)
+		p.rel += c.sum
+		p.class = nil
+		if c.ring.n == 0 {
+			w.classes = slices.DeleteFunc(w.classes, func(x *class) bool { return x == c })
+		}
+	case p.slow:
+		p.slow = false
+		i := slices.Index(w.slow, p)
+		last := len(w.slow) - 1
+		w.slow[i], w.slow[last] = w.slow[last], nil
+		w.slow = w.slow[:last]
+	}
+}
+
+// dissolve takes everything out at once.
+func (w *wheel) dissolve() {
+	for _, c := range w.classes {
+		for i := range c.ring.n {
+			p := c.ring.at(i)
+			p.rel += c.sum
+			p.class = nil
+		}
+	}
+	for _, p := range w.slow {
+		p.slow = false
+	}
+	*w = wheel{}
+}
+
+func (w *wheel) holds(p *Peer) bool { return p.class != nil || p.slow }
+
+func (w *wheel) classOf(weight int64) *class {
+	for _, c := range w.classes {
+		if c.weight == weight {
+			return c
+		}
+	}
+	c := &class{weight: weight}
+	w.classes = append(w.classes, c)
+	return c
+}
+
+// pass runs one pass and returns the winner, nil if nothing is filed.
+func (w *wheel) pass() *Peer {
+	var best *Peer
+	var most, total int64
+	for _, c := range w.classes {
+		c.sum += c.weight
+		total += c.weight * int64(c.ring.n)
+		head := c.ring.at(0)
+		if cw := head.rel + c.sum; best == nil || beats(cw, head, most, best) {
+			best, most = head, cw
+		}
+	}
+	for _, p := range w.slow {
+		total += gain(p)
+		if best == nil || beats(p.rel, p, most, best) {
+			best, most = p, p.rel
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	if c := best.class; c != nil {
+		c.ring.popFront()
+		best.rel -= total
+		c.ring.insert(best)
+	} else {
+		best.rel -= total
+	}
+	w.promote()
+	return best
+}
+
+// promote files the peers whose effective weight is whole again by their weight.
+func (w *wheel) promote() {
+	for i := 0; i < len(w.slow); {
+		if p := w.slow[i]; p.health.Weight == int64(p.conf.Load().Weight) {
+			w.leave(p)
+			w.enter(p)
+		} else {
+			i++
+		}
+	}
+}
+
+// gain adds its effective weight to p's explicit current weight, lets the
+// effective weight recover by one, and returns what was added.
+func gain(p *Peer) int64 {
+	ew := p.health.Weight
+	p.rel += ew
+	if ew < int64(p.conf.Load().Weight) {
+		p.health.Weight++
+	}
+	return ew
+}
+
+// beats reports whether p with current weight cw goes before q with most.
+func beats(cw int64, p *Peer, most int64, q *Peer) bool {
+	return cw > most || cw == most && p.index < q.index
+}
+
+// plainPass is the pass as nginx writes it, over peers whose current weight is
+// explicit (in no class).
+func plainPass(peers []*Peer) *Peer {
+	var best *Peer
+	var total int64
+	for _, p := range peers {
+		total += gain(p)
+		if best == nil || beats(p.rel, p, best.rel, best) {
+			best = p
+		}
+	}
+	if best != nil {
+		best.rel -= total
+	}
+	return best
+}
