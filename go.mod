@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/caddyserver/caddy/v2 v2.11.9
+	github.com/google/go-cmp v0.7.0
 	pgregory.net/rapid v1.3.0
 )
 
