@@ -130,8 +130,8 @@ func request(g *peer.Group, policy *peer.NextPolicy, tries int, modes map[string
 			final = "502"
 			break
 		}
-		id := lease.Peer().ID()
-		at = append(at, lease.Peer().Name())
+		id := lease.Peer().Name() // the address: servers that share one fail together
+		at = append(at, id)
 		mode := modes[id]
 		if mode == "" || hold && mode != "refuse" {
 			got = append(got, "200")
