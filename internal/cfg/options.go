@@ -1,0 +1,213 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cfg is what all Caddyfile parsers of this module share: tables of
+// options instead of switches of copies, so that every option is checked for
+// the same mistakes with the same words.
+package cfg
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/dustin/go-humanize"
+)
+
+// Setter reads the arguments of one option. The dispenser stands on the option's
+// name; the setter takes all that belongs to it.
+type Setter func(d *caddyfile.Dispenser) error
+
+// Options is a table of the options that may stand in a block, by name.
+type Options map[string]Setter
+
+// Repeatable are options that may stand more than once, by name.
+type Repeatable map[string]bool
+
+// Block reads the block that d's current segment opens, option by option. what
+// names the block in errors. Each option may stand once, except those in many.
+func (o Options) Block(d *caddyfile.Dispenser, what string, many Repeatable) error {
+	seen := map[string]bool{}
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		name := d.Val()
+		set, ok := o[name]
+		switch {
+		case !ok:
+			return d.Errf("unknown option %q in %s: expected %s", name, what, o.names())
+		case seen[name] && !many[name]:
+			return d.Errf("option %q given twice in %s", name, what)
+		}
+		seen[name] = true
+		if err := set(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o Options) names() string {
+	names := slices.Sorted(maps.Keys(o))
+	if last := len(names) - 1; last > 0 {
+		return strings.Join(names[:last], ", ") + " or " + names[last]
+	}
+	return strings.Join(names, "")
+}
+
+// one returns the option's only argument.
+func one(d *caddyfile.Dispenser, expected string) (name, arg string, err error) {
+	name = d.Val()
+	args := d.RemainingArgs()
+	if len(args) != 1 {
+		return name, "", d.Errf("%s: got %d arguments, expected %s", name, len(args), expected)
+	}
+	return name, args[0], nil
+}
+
+// Int reads a whole number of at least low.
+func Int(dst *int, low int) Setter {
+	return func(d *caddyfile.Dispenser) error {
+		name, arg, err := one(d, "a whole number")
+		if err != nil {
+			return err
+		}
+		n, err := ParseInt(arg, low)
+		if err != nil {
+			return d.Errf("%s: %v", name, err)
+		}
+		*dst = n
+		return nil
+	}
+}
+
+// IntPtr is Int for a field that is nil when the option is not written.
+func IntPtr(dst **int, low int) Setter {
+	return func(d *caddyfile.Dispenser) error {
+		var n int
+		if err := Int(&n, low)(d); err != nil {
+			return err
+		}
+		*dst = &n
+		return nil
+	}
+}
+
+// Duration reads a duration of more than zero.
+func Duration(dst *caddy.Duration) Setter { return duration(dst, 1) }
+
+// DurationOrZero reads a duration that may be zero.
+func DurationOrZero(dst *caddy.Duration) Setter { return duration(dst, 0) }
+
+func duration(dst *caddy.Duration, low time.Duration) Setter {
+	return func(d *caddyfile.Dispenser) error {
+		name, arg, err := one(d, "a duration such as 30s")
+		if err != nil {
+			return err
+		}
+		v, err := ParseDuration(arg, low)
+		if err != nil {
+			return d.Errf("%s: %v", name, err)
+		}
+		*dst = caddy.Duration(v)
+		return nil
+	}
+}
+
+// Size reads a number of bytes such as 16KiB, of at least low.
+func Size(dst *int64, low int64) Setter {
+	return func(d *caddyfile.Dispenser) error {
+		name, arg, err := one(d, "a size such as 16KiB")
+		if err != nil {
+			return err
+		}
+		n, err := humanize.ParseBytes(arg)
+		if err != nil || n > 1<<62 {
+			return d.Errf("%s: %q is not a size: expected a number of bytes such as 16KiB", name, arg)
+		}
+		if int64(n) < low {
+			return d.Errf("%s: %s is too small: expected at least %d bytes", name, arg, low)
+		}
+		*dst = int64(n)
+		return nil
+	}
+}
+
+// OnOff reads the word on or off.
+func OnOff(dst *bool) Setter {
+	return func(d *caddyfile.Dispenser) error {
+		_, word, err := oneOf(d, "on", "off")
+		*dst = word == "on"
+		return err
+	}
+}
+
+// Word reads one of the words.
+func Word(dst *string, words ...string) Setter {
+	return func(d *caddyfile.Dispenser) error {
+		_, word, err := oneOf(d, words...)
+		*dst = word
+		return err
+	}
+}
+
+func oneOf(d *caddyfile.Dispenser, words ...string) (name, word string, err error) {
+	expected := strings.Join(words, " or ")
+	if name, word, err = one(d, expected); err != nil {
+		return name, "", err
+	}
+	if !slices.Contains(words, word) {
+		return name, "", d.Errf("%s: unexpected %q: expected %s", name, word, expected)
+	}
+	return name, word, nil
+}
+
+// String reads one argument of any text.
+func String(dst *string) Setter {
+	return func(d *caddyfile.Dispenser) error {
+		_, arg, err := one(d, "one value")
+		*dst = arg
+		return err
+	}
+}
+
+// Strings reads one or more arguments.
+func Strings(dst *[]string) Setter {
+	return func(d *caddyfile.Dispenser) error {
+		name := d.Val()
+		args := d.RemainingArgs()
+		if len(args) == 0 {
+			return d.Errf("%s: got no arguments, expected one or more", name)
+		}
+		*dst = args
+		return nil
+	}
+}
+
+// ParseInt reads a whole number in decimal digits, of at least low.
+func ParseInt(s string, low int) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || s[0] == '+' {
+		return 0, errorf("%q is not a whole number", s)
+	}
+	if n < low {
+		return 0, errorf("%d is too small: expected %d or more", n, low)
+	}
+	return n, nil
+}
+
+// ParseDuration reads a duration in Caddy's form, of at least low.
+func ParseDuration(s string, low time.Duration) (time.Duration, error) {
+	v, err := caddy.ParseDuration(s)
+	switch {
+	case err != nil:
+		return 0, errorf("%q is not a duration: expected a number with a unit, such as 30s", s)
+	case v < 0:
+		return 0, errorf("%s is negative", s)
+	case v < low:
+		return 0, errorf("%s is too short: expected more than 0", s)
+	}
+	return v, nil
+}
