@@ -25,6 +25,11 @@ type State struct {
 	LastError       string
 }
 
+// Available reports whether the peer could have been picked.
+func (s *State) Available(now time.Time) bool {
+	return !s.Removed && !s.Full && s.Server.usable() && !now.Before(s.Until)
+}
+
 // Snapshot returns all peers: primaries, backups, then removed ones.
 func (g *Group) Snapshot() []State {
 	g.mu.Lock()

@@ -1,0 +1,114 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+)
+
+func init() { caddy.RegisterModule(App{}) }
+
+// App holds the named groups of servers that `lb_policy upstream` and
+// `proxy_pass` send traffic to. The live state of a group is kept while a
+// configuration that names it is in use, over reloads and failed reloads.
+type App struct {
+	// The groups, by name. Names consist of letters, digits and `_ . -`.
+	Groups map[string]*Group `json:"groups,omitempty"`
+
+	logger *zap.Logger
+	pushed map[string]*generation
+}
+
+// CaddyModule returns the Caddy module information.
+func (App) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "upstream", New: func() caddy.Module { return new(App) }}
+}
+
+// Provision sets up the groups. Their servers' names are looked up here.
+func (a *App) Provision(ctx caddy.Context) error {
+	a.logger = ctx.Logger()
+	for _, name := range slices.Sorted(maps.Keys(a.Groups)) {
+		g := a.Groups[name]
+		if g == nil {
+			return fmt.Errorf("group %s is null", name)
+		}
+		if err := g.provision(ctx, name); err != nil {
+			return fmt.Errorf("group %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// Start brings the configuration of the groups into force.
+func (a *App) Start() error {
+	a.pushed = map[string]*generation{}
+	for name, g := range a.Groups {
+		gen := g.generation()
+		if err := g.runtime.push(gen, a.logger); err != nil {
+			return fmt.Errorf("group %s: %w", name, err)
+		}
+		a.pushed[name] = gen
+	}
+	return nil
+}
+
+// Stop ends the configuration; an older one that still runs is in force again.
+func (a *App) Stop() error {
+	for name, gen := range a.pushed {
+		a.Groups[name].runtime.drop(gen)
+	}
+	a.pushed = nil
+	return nil
+}
+
+// Cleanup releases the groups. It also runs after a Provision that failed
+// half-way, and without Stop after a Start that failed.
+func (a *App) Cleanup() error {
+	errs := []error{a.Stop()}
+	for _, g := range a.Groups {
+		if g != nil && g.runtime != nil {
+			errs = append(errs, g.runtime.release())
+			g.runtime = nil
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// group returns the group of that name, or an error that says which there are.
+func (a *App) group(name string) (*Group, error) {
+	if g := a.Groups[name]; g != nil {
+		return g, nil
+	}
+	known := "no group is configured"
+	if len(a.Groups) > 0 {
+		known = "known groups: " + strings.Join(slices.Sorted(maps.Keys(a.Groups)), ", ")
+	}
+	return nil, fmt.Errorf("unknown group %q: %s", name, known)
+}
+
+// groupOf returns a group of the configuration that is being provisioned.
+func groupOf(ctx caddy.Context, name string) (*Group, error) {
+	app, err := ctx.AppIfConfigured("upstream")
+	switch {
+	case errors.Is(err, caddy.ErrNotConfigured):
+		return nil, fmt.Errorf("unknown group %q: the upstream app is not configured", name)
+	case err != nil:
+		return nil, err
+	}
+	return app.(*App).group(name)
+}
+
+// Interface guards
+var (
+	_ caddy.App          = (*App)(nil)
+	_ caddy.Provisioner  = (*App)(nil)
+	_ caddy.CleanerUpper = (*App)(nil)
+)

@@ -1,0 +1,198 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package upstream
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
+)
+
+func init() { httpcaddyfile.RegisterGlobalOption("upstream", parseGroup) }
+
+// parseGroup reads the global option `upstream`, once for each group:
+//
+//	upstream <name> {
+//	    [<method> [<args...>]]
+//	    server <address> [<parameter>=<value>...]
+//	    keepalive <connections> [local] | off
+//	    ...
+//	}
+func parseGroup(d *caddyfile.Dispenser, existing any) (any, error) {
+	app := new(App)
+	if existing != nil {
+		e := existing.(httpcaddyfile.App)
+		if err := json.Unmarshal(e.Value, app); err != nil {
+			return nil, err
+		}
+	}
+	d.Next()
+	args := d.RemainingArgs()
+	switch {
+	case len(args) != 1:
+		return nil, d.Errf("upstream: got %d arguments, expected the name of a group", len(args))
+	case !groupName.MatchString(args[0]):
+		return nil, d.Errf("upstream %q: expected a name of only letters, digits, and _ . -", args[0])
+	case app.Groups[args[0]] != nil:
+		return nil, d.Errf("upstream %s: group given twice", args[0])
+	}
+	g := new(Group)
+	if err := g.unmarshal(d, args[0]); err != nil {
+		return nil, err
+	}
+	if app.Groups == nil {
+		app.Groups = map[string]*Group{}
+	}
+	app.Groups[args[0]] = g
+	return httpcaddyfile.App{Name: "upstream", Value: caddyconfig.JSON(app, nil)}, nil
+}
+
+// unmarshal reads the block of a group.
+func (g *Group) unmarshal(d *caddyfile.Dispenser, name string) error {
+	ids := map[string]bool{}
+	primary := false
+	var keepalive Keepalive
+	options := cfg.Options{
+		"server": func(d *caddyfile.Dispenser) error {
+			s, err := parseServer(d)
+			if err != nil {
+				return err
+			}
+			id := s.ID
+			if id == "" {
+				id = s.Address
+			}
+			if ids[id] {
+				return d.Errf("server %s: duplicate id %q: give one of them another with id=", s.Address, id)
+			}
+			ids[id] = true
+			primary = primary || !s.Backup
+			g.Servers = append(g.Servers, s)
+			return nil
+		},
+		"keepalive":          keepalive.unmarshal,
+		"keepalive_requests": cfg.Int(&keepalive.Requests, 1),
+		"keepalive_time":     cfg.Duration(&keepalive.Time),
+		"keepalive_timeout":  cfg.Duration(&keepalive.Timeout),
+		"keepalive_stale":    cfg.Word(&keepalive.Stale, "retry", "fail"),
+		"single_counts_down": cfg.OnOff(&g.SingleCountsDown),
+		"health_tracker": func(d *caddyfile.Dispenser) error {
+			raw, err := moduleLine(d, "upstream.health_trackers.", "tracker", true)
+			g.TrackerRaw = raw
+			return err
+		},
+	}
+	for _, m := range caddy.GetModules("upstream.balancers") {
+		options[m.ID.Name()] = func(d *caddyfile.Dispenser) error {
+			if g.BalancerRaw != nil {
+				return d.Errf("balancing method given twice in upstream %s: %s", name, d.Val())
+			}
+			raw, err := moduleLine(d, "upstream.balancers.", "method", false)
+			g.BalancerRaw = raw
+			return err
+		}
+	}
+	if err := options.Block(d, "upstream "+name, cfg.Repeatable{"server": true}); err != nil {
+		return err
+	}
+	if !primary {
+		return d.Errf("upstream %s: no primary server: expected at least one server without backup", name)
+	}
+	if keepalive != (Keepalive{}) {
+		g.Keepalive = &keepalive
+	}
+	return nil
+}
+
+// moduleLine reads a line that configures a guest module: `<name> ...`, or
+// `<option> <name> ...` if named.
+func moduleLine(d *caddyfile.Dispenser, namespace, key string, named bool) ([]byte, error) {
+	if named && !d.NextArg() {
+		return nil, d.ArgErr()
+	}
+	name := d.Val()
+	mod, err := caddyfile.UnmarshalModule(d, namespace+name)
+	if err != nil {
+		return nil, err
+	}
+	return caddyconfig.JSONModuleObject(mod, key, name, nil), nil
+}
+
+// unmarshal reads `keepalive <connections> [local]` or `keepalive off`.
+func (k *Keepalive) unmarshal(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	zero := 0
+	switch {
+	case len(args) == 1 && args[0] == "off":
+		k.Connections = &zero
+		return nil
+	case len(args) == 2 && args[1] == "local":
+		k.Local = true
+	case len(args) != 1:
+		return d.Errf("keepalive: got %q, expected <connections> [local] or off", strings.Join(args, " "))
+	}
+	n, err := cfg.ParseInt(args[0], 0)
+	if err != nil {
+		return d.Errf("keepalive: %v", err)
+	}
+	k.Connections = &n
+	return nil
+}
+
+// parseServer reads a server line; the dispenser stands on the word server.
+func parseServer(d *caddyfile.Dispenser) (*Server, error) {
+	args := d.RemainingArgs()
+	if len(args) == 0 {
+		return nil, d.Err("server: the address is missing")
+	}
+	s := &Server{Address: args[0]}
+	params := cfg.Params{
+		"id":           {Set: func(v string) error { s.ID = v; return nil }},
+		"weight":       {Set: intParam(&s.Weight, 1)},
+		"max_fails":    {Set: intParam(&s.MaxFails, 0)},
+		"max_conns":    {Set: func(v string) (err error) { s.MaxConns, err = cfg.ParseInt(v, 0); return err }},
+		"fail_timeout": {Set: func(v string) error { return durationParam(&s.FailTimeout, v) }},
+		"backup":       {Flag: true, Set: flagParam(&s.Backup)},
+		"down":         {Flag: true, Set: flagParam(&s.Down)},
+		"drain":        {Flag: true, Set: flagParam(&s.Drain)},
+	}
+	if err := params.Parse(args[1:]); err != nil {
+		return nil, d.Errf("server %s: %v", s.Address, err)
+	}
+	if d.NextBlock(d.Nesting()) {
+		return nil, d.Errf("server %s: parameters stand on the line, not in a block", s.Address)
+	}
+	return s, nil
+}
+
+var errZeroWeight = errors.New("0: expected 1 or more; use down or drain to take a server out")
+
+func intParam(dst **int, low int) func(string) error {
+	return func(v string) error {
+		n, err := cfg.ParseInt(v, low)
+		if err != nil && low == 1 && v == "0" {
+			return errZeroWeight
+		}
+		*dst = &n
+		return err
+	}
+}
+
+func flagParam(dst *bool) func(string) error {
+	return func(string) error { *dst = true; return nil }
+}
+
+func durationParam(dst **caddy.Duration, v string) error {
+	d, err := cfg.ParseDuration(v, 0)
+	c := caddy.Duration(d)
+	*dst = &c
+	return err
+}

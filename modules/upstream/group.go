@@ -1,0 +1,213 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package upstream
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/exchange"
+	"github.com/caddy-upstream/caddy-upstream/internal/peer"
+)
+
+// Group is a set of servers that serve the same thing: nginx's `upstream {}`
+// block.
+type Group struct {
+	// The servers, in order; the order breaks ties.
+	Servers []*Server `json:"servers,omitempty"`
+
+	// How a server is chosen. Default: `smooth_round_robin`.
+	BalancerRaw json.RawMessage `json:"balancer,omitempty" caddy:"namespace=upstream.balancers inline_key=method"`
+
+	// What takes a failing server out, and brings it back. Default: `passive`,
+	// nginx's max_fails and fail_timeout.
+	TrackerRaw json.RawMessage `json:"health_tracker,omitempty" caddy:"namespace=upstream.health_trackers inline_key=tracker"`
+
+	// The idle connections to the servers that are kept for later requests.
+	Keepalive *Keepalive `json:"keepalive,omitempty"`
+
+	// Count servers that are down or draining when deciding whether a group has
+	// only one server, which is never disabled. nginx does; by default, one
+	// server beside others that cannot be used is as good as alone.
+	SingleCountsDown bool `json:"single_counts_down,omitempty"`
+
+	name    string
+	servers []peer.Server
+	method  peer.Method
+	tracker peer.Tracker
+	runtime *Runtime
+	digest  string
+}
+
+// Keepalive is how a group keeps idle HTTP connections to its servers.
+type Keepalive struct {
+	// The number of idle connections kept, in total; 0 closes each connection
+	// after its request. Default: 32 for each processor.
+	Connections *int `json:"connections,omitempty"`
+
+	// Keep the connections of each handler apart. Without `connections` they
+	// are; with it, all handlers of the group share them.
+	Local bool `json:"local,omitempty"`
+
+	// The number of requests after which a connection is closed. Default: 1000.
+	Requests int `json:"requests,omitempty"`
+
+	// The age after which a connection is not kept again. Default: 1h.
+	Time caddy.Duration `json:"time,omitempty"`
+
+	// How long an idle connection is kept. Default: 60s.
+	Timeout caddy.Duration `json:"timeout,omitempty"`
+
+	// What happens to a request that is sent on a kept connection and finds it
+	// closed: `retry` (default) sends it once more to the same server on a new
+	// connection, if it may be sent twice; `fail` counts a failure of the server
+	// and goes on to the next, as nginx does.
+	Stale string `json:"stale,omitempty"`
+}
+
+var groupName = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
+
+const (
+	defaultMethod  = `{"method":"smooth_round_robin"}`
+	defaultTracker = `{"tracker":"passive"}`
+)
+
+// provision loads the group's guests and looks up its servers. It changes
+// nothing that is running, unless nothing is running.
+func (g *Group) provision(ctx caddy.Context, name string) error {
+	if !groupName.MatchString(name) {
+		return fmt.Errorf("group name %q: expected only letters, digits, and _ . -", name)
+	}
+	g.name = name
+	if err := g.Keepalive.validate(); err != nil {
+		return fmt.Errorf("keepalive: %w", err)
+	}
+	config, err := json.Marshal(g)
+	if err != nil {
+		return err
+	}
+	if err := g.loadGuests(ctx); err != nil {
+		return err
+	}
+	if g.runtime, err = acquire(runtimeKey{name: name}); err != nil {
+		return err
+	}
+	if g.servers, err = resolveServers(ctx, g.Servers, g.runtime.addressesOf); err != nil {
+		return err
+	}
+	resolved, err := json.Marshal(g.servers)
+	if err != nil {
+		return err
+	}
+	g.digest = string(config) + string(resolved)
+	return g.runtime.propose(g.generation(), ctx.Logger(&App{}))
+}
+
+// loadGuests loads the balancing method and the health tracker.
+func (g *Group) loadGuests(ctx caddy.Context) error {
+	if g.BalancerRaw == nil {
+		g.BalancerRaw = json.RawMessage(defaultMethod)
+	}
+	mod, err := ctx.LoadModule(g, "BalancerRaw")
+	if err != nil {
+		return missing("balancer", err)
+	}
+	var ok bool
+	if g.method, ok = mod.(peer.Method); !ok {
+		return fmt.Errorf("balancer %T is not a balancing method", mod)
+	}
+	return g.loadTracker(ctx)
+}
+
+func (g *Group) loadTracker(ctx caddy.Context) error {
+	if g.TrackerRaw == nil {
+		g.TrackerRaw = json.RawMessage(defaultTracker)
+	}
+	mod, err := ctx.LoadModule(g, "TrackerRaw")
+	if err != nil {
+		return missing("health_tracker", err)
+	}
+	var ok bool
+	if g.tracker, ok = mod.(peer.Tracker); !ok {
+		return fmt.Errorf("health_tracker %T is not a health tracker", mod)
+	}
+	return nil
+}
+
+// missing explains a module that is not in the build, if that is the matter.
+func missing(what string, err error) error {
+	for id, pkg := range map[string]string{
+		"upstream.balancers.smooth_round_robin": "smoothrr",
+		"upstream.balancers.least_conn":         "leastconn",
+		"upstream.health_trackers.passive":      "passivehealth",
+	} {
+		if _, missing := caddy.GetModule(id); missing != nil && strings.Contains(err.Error(), id) {
+			return fmt.Errorf("%s: module %s is not in this build, add --with github.com/caddy-upstream/caddy-upstream/%s", what, id, pkg)
+		}
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// resolveServers returns the peers of all servers and checks what only the
+// whole list can show.
+func resolveServers(ctx caddy.Context, servers []*Server, known func(string) []string) ([]peer.Server, error) {
+	var out []peer.Server
+	for i, s := range servers {
+		if s == nil {
+			return nil, fmt.Errorf("server %d is null", i)
+		}
+		peers, err := s.peers(ctx, known)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, peers...)
+	}
+	if !slices.ContainsFunc(out, func(s peer.Server) bool { return !s.Backup }) {
+		return nil, fmt.Errorf("no primary server: expected at least one server without backup")
+	}
+	cfg := peer.Config{Servers: out}
+	return out, cfg.Validate()
+}
+
+func (g *Group) generation() *generation {
+	return &generation{
+		digest: g.digest,
+		config: peer.Config{
+			Servers: g.servers, Method: g.method, Tracker: g.tracker, SingleCountsDown: g.SingleCountsDown,
+		},
+	}
+}
+
+func (k *Keepalive) validate() error {
+	switch {
+	case k == nil:
+		return nil
+	case k.Connections != nil && *k.Connections < 0:
+		return fmt.Errorf("connections %d: must not be negative", *k.Connections)
+	case k.Requests < 0:
+		return fmt.Errorf("requests %d: must not be negative", k.Requests)
+	case k.Time < 0 || k.Timeout < 0:
+		return fmt.Errorf("durations must not be negative")
+	case k.Stale != "" && k.Stale != "retry" && k.Stale != "fail":
+		return fmt.Errorf("stale %q: expected retry or fail", k.Stale)
+	}
+	return nil
+}
+
+// settings translates k for the transport.
+func (k *Keepalive) settings() exchange.Keepalive {
+	if k == nil {
+		return exchange.Keepalive{}
+	}
+	return exchange.Keepalive{
+		Connections: k.Connections, Local: k.Local, Requests: k.Requests,
+		Time: time.Duration(k.Time), Timeout: time.Duration(k.Timeout),
+	}
+}

@@ -1,0 +1,143 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package upstream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/peer"
+	"github.com/caddy-upstream/caddy-upstream/internal/wrap"
+)
+
+// observer stands around a transport that is not ours. It ends the leases that
+// the policy takes and leaves errors, and the decision on retries, as they are.
+type observer struct {
+	wrap.Transport
+}
+
+func newObserver(inner http.RoundTripper) *observer {
+	return &observer{wrap.Transport{Inner: inner}}
+}
+
+// RoundTrip implements http.RoundTripper.
+func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
+	_, t := Current(req)
+	if t == nil || !t.Begin() {
+		return o.Inner.RoundTrip(req)
+	}
+	body := watch(req)
+	res, err := o.Inner.RoundTrip(req)
+	now := time.Now()
+	if err != nil {
+		switch {
+		case errors.Is(err, context.Canceled), req.Context().Err() != nil, body != nil && body.broken():
+			t.Finish(peer.None, now)
+		default:
+			t.Fail(http.StatusBadGateway, err)
+			t.Finish(peer.Failed, now)
+		}
+		t.Attempt.Finished(now)
+		return nil, err
+	}
+	t.Attempt.HeaderRead(now)
+	HandBody(t, res)
+	return res, nil
+}
+
+// HandBody makes the end of res's body the end of t's lease. It is for
+// responses of transports that do not do so themselves.
+func HandBody(t *Try, res *http.Response) {
+	b := &leasedBody{ReadCloser: res.Body, try: t}
+	t.Answered(res.StatusCode)
+	if rw, ok := res.Body.(io.ReadWriteCloser); ok && res.StatusCode == http.StatusSwitchingProtocols {
+		res.Body = &leasedConn{leasedBody: b, rw: rw}
+		return
+	}
+	if res.Body == http.NoBody {
+		b.end()
+		return
+	}
+	res.Body = b
+}
+
+// leasedBody is a response body that holds a lease until its end.
+type leasedBody struct {
+	io.ReadCloser
+	try *Try
+}
+
+func (b *leasedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.try.Attempt.AddReceived(int64(n))
+	if err != nil {
+		b.end()
+	}
+	return n, err
+}
+
+func (b *leasedBody) Close() error {
+	defer b.end()
+	return b.ReadCloser.Close()
+}
+
+func (b *leasedBody) end() {
+	if b.try.Attempt.ResponseTime() == 0 {
+		b.try.Attempt.Finished(time.Now())
+	}
+	b.try.Ended(&b.try.Attempt, nil)
+}
+
+// leasedConn is the body of a 101 response. Its lease ends when it is closed,
+// not at the end of one direction.
+type leasedConn struct {
+	*leasedBody
+	rw io.ReadWriteCloser
+}
+
+func (c *leasedConn) Read(p []byte) (int, error) {
+	n, err := c.rw.Read(p)
+	c.try.Attempt.AddReceived(int64(n))
+	return n, err
+}
+
+func (c *leasedConn) Write(p []byte) (int, error) { return c.rw.Write(p) }
+
+// CloseWrite ends the direction to the server, if the connection can.
+func (c *leasedConn) CloseWrite() error {
+	if cw, ok := c.rw.(interface{ CloseWrite() error }); ok {
+		return cw.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// watchedBody notices when reading the client's body fails, so that the server
+// is not blamed.
+type watchedBody struct {
+	io.ReadCloser
+	failed atomic.Bool
+}
+
+func watch(req *http.Request) *watchedBody {
+	if req.Body == nil || req.Body == http.NoBody {
+		return nil
+	}
+	b := &watchedBody{ReadCloser: req.Body}
+	req.Body = b
+	return b
+}
+
+func (b *watchedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		b.failed.Store(true)
+	}
+	return n, err
+}
+
+func (b *watchedBody) broken() bool { return b.failed.Load() }

@@ -1,0 +1,110 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package upstream
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+)
+
+func init() { caddy.RegisterModule(Policy{}) }
+
+// Policy chooses among the servers of a named group of the upstream app.
+type Policy struct {
+	// The name of the group.
+	Group string `json:"group"`
+
+	*selector
+	held *Runtime
+}
+
+// CaddyModule returns the Caddy module information.
+func (Policy) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.reverse_proxy.selection_policies.upstream",
+		New: func() caddy.Module { return new(Policy) },
+	}
+}
+
+// Provision finds the group and connects to the handler's transport.
+func (p *Policy) Provision(ctx caddy.Context) error {
+	if p.Group == "" {
+		return fmt.Errorf("the name of the group is missing")
+	}
+	g, err := groupOf(ctx, p.Group)
+	if err != nil {
+		return err
+	}
+	h := parentHandler(ctx)
+	if h == nil {
+		return fmt.Errorf("policy upstream works in a reverse_proxy handler only")
+	}
+	if err := soleSource(h, p.Group); err != nil {
+		return err
+	}
+	// handlers may pick after the app's cleanup, so each holds the state itself
+	if p.held, err = acquire(runtimeKey{name: p.Group}); err != nil {
+		return err
+	}
+	p.selector = newSelector(p.held, ctx.Logger(&App{}))
+	return p.attach(ctx, h, g.Keepalive)
+}
+
+// soleSource refuses what would do nothing beside a group.
+func soleSource(h *reverseproxy.Handler, group string) error {
+	what := ""
+	switch {
+	case len(h.Upstreams) > 0:
+		what = "a list of upstreams (to)"
+	case h.DynamicUpstreamsRaw != nil:
+		what = "dynamic upstreams"
+	case h.HealthChecks != nil:
+		what = "health_checks"
+	case h.CBRaw != nil:
+		what = "circuit_breaker"
+	default:
+		return nil
+	}
+	return fmt.Errorf("%s beside lb_policy upstream %s does nothing: the group has its own servers and health", what, group)
+}
+
+// Cleanup releases the group.
+func (p *Policy) Cleanup() error {
+	if p.held == nil {
+		return nil
+	}
+	r := p.held
+	p.held = nil
+	return r.release()
+}
+
+// Select implements reverseproxy.Selector.
+func (p *Policy) Select(_ reverseproxy.UpstreamPool, r *http.Request, _ http.ResponseWriter) *reverseproxy.Upstream {
+	return p.pick(r)
+}
+
+// UnmarshalCaddyfile sets up the policy from:
+//
+//	lb_policy upstream <group>
+func (p *Policy) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next()
+	args := d.RemainingArgs()
+	if len(args) != 1 {
+		return d.Errf("lb_policy upstream: got %d arguments, expected the name of a group", len(args))
+	}
+	p.Group = args[0]
+	return nil
+}
+
+// Interface guards
+var (
+	_ caddy.Provisioner     = (*Policy)(nil)
+	_ caddy.CleanerUpper    = (*Policy)(nil)
+	_ reverseproxy.Selector = (*Policy)(nil)
+	_ caddyfile.Unmarshaler = (*Policy)(nil)
+)

@@ -1,0 +1,216 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package upstream
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+	"go.uber.org/zap"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/peer"
+)
+
+// Runtime is the live state of one group. It outlives configurations: each one
+// that names the group holds a reference, taken in Provision and released in
+// Cleanup. Of the configurations that are started, the latest is in force; when
+// it goes, because a reload failed half-way, the one before is again.
+type Runtime struct {
+	key   runtimeKey
+	group *peer.Group
+
+	logger atomic.Pointer[zap.Logger]
+
+	mu      sync.Mutex    // guards what follows
+	stack   []*generation // the started configurations, the latest last
+	inForce *generation
+	shared  map[string]io.Closer
+	removal map[int]func(address string)
+	lastID  int
+}
+
+// runtimeKey names a group: a named one, or one made of a list of addresses.
+type runtimeKey struct {
+	name string
+	list string // empty for a named group
+}
+
+// generation is what one configuration says of a group.
+type generation struct {
+	digest string
+	config peer.Config
+}
+
+var runtimes = caddy.NewUsagePool()
+
+// acquire returns the live state of a group, new if there is none, and takes
+// a reference to it.
+func acquire(key runtimeKey) (*Runtime, error) {
+	v, _, err := runtimes.LoadOrNew(key, func() (caddy.Destructor, error) {
+		r := &Runtime{key: key, shared: map[string]io.Closer{}, removal: map[int]func(string){}}
+		r.logger.Store(zap.NewNop())
+		r.group = peer.NewGroup(peer.Options{Name: key.name, OnPeer: dress, OnEvent: r.event})
+		return r, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return v.(*Runtime), nil
+}
+
+// release gives back the reference of one acquire.
+func (r *Runtime) release() error {
+	_, err := runtimes.Delete(r.key)
+	return err
+}
+
+// dress gives a new peer the form in which Caddy's reverse_proxy takes it.
+func dress(p *peer.Peer) {
+	p.Aux = &reverseproxy.Upstream{Host: new(reverseproxy.Host), Dial: p.Address()}
+}
+
+// Destruct closes what the group shared. It is called when the last
+// configuration that names the group is gone.
+func (r *Runtime) Destruct() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var errs []error
+	for key, c := range r.shared {
+		errs = append(errs, c.Close())
+		delete(r.shared, key)
+	}
+	return errors.Join(errs...)
+}
+
+// Group returns the engine's group.
+func (r *Runtime) Group() *peer.Group { return r.group }
+
+// propose brings g into force if nothing is: the first configuration of a
+// group can be used from the end of its Provision.
+func (r *Runtime) propose(g *generation, logger *zap.Logger) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.inForce != nil {
+		return nil
+	}
+	r.logger.Store(logger)
+	return r.applyLocked(g)
+}
+
+// push brings the started generation g into force.
+func (r *Runtime) push(g *generation, logger *zap.Logger) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stack = append(r.stack, g)
+	r.logger.Store(logger)
+	return r.applyLocked(g)
+}
+
+// drop ends generation g; if it was in force, the one below is again. When none
+// is left, the last stays: what is still running may pick, retry and finish.
+func (r *Runtime) drop(g *generation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, x := range r.stack {
+		if x == g {
+			r.stack = append(r.stack[:i:i], r.stack[i+1:]...)
+			break
+		}
+	}
+	if n := len(r.stack); n > 0 && r.stack[n-1] != r.inForce {
+		if err := r.applyLocked(r.stack[n-1]); err != nil {
+			r.logger.Load().Error("restoring the previous configuration", zap.String("group", r.key.name), zap.Error(err))
+		}
+	}
+}
+
+// applyLocked makes g the generation in force. One that is equal to the one
+// before changes nothing, not even what was changed at run time.
+func (r *Runtime) applyLocked(g *generation) error {
+	if r.inForce != nil && r.inForce.digest == g.digest {
+		r.inForce = g
+		return nil
+	}
+	before := r.addressesLocked()
+	if err := r.group.Apply(g.config, time.Now()); err != nil {
+		return err
+	}
+	r.inForce = g
+	for address := range r.addressesLocked() {
+		delete(before, address)
+	}
+	for address := range before {
+		for _, f := range r.removal {
+			f(address)
+		}
+	}
+	return nil
+}
+
+func (r *Runtime) addressesLocked() map[string]bool {
+	set := map[string]bool{}
+	for _, p := range r.group.Peers() {
+		set[p.Address()] = true
+	}
+	return set
+}
+
+// addressesOf returns the addresses that the server line has in the running
+// configuration, nil if it has none.
+func (r *Runtime) addressesOf(line string) []string {
+	var out []string
+	for _, p := range r.group.Peers() {
+		if p.Server().Line == line {
+			out = append(out, p.Address())
+		}
+	}
+	return out
+}
+
+// Shared implements exchange.Store.
+func (r *Runtime) Shared(key string, create func() io.Closer) io.Closer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.shared[key]
+	if c == nil {
+		c = create()
+		r.shared[key] = c
+	}
+	return c
+}
+
+// OnRemove implements exchange.Store.
+func (r *Runtime) OnRemove(f func(address string)) (stop func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lastID++
+	id := r.lastID
+	r.removal[id] = f
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.removal, id)
+	}
+}
+
+// event logs a change of a peer's state.
+func (r *Runtime) event(e peer.Event) {
+	logger := r.logger.Load()
+	s := e.Peer.Server()
+	fields := []zap.Field{zap.String("group", r.key.name), zap.String("server", s.ID)}
+	switch e.Kind {
+	case peer.ServerDown:
+		logger.Warn("server temporarily disabled", append(fields,
+			zap.Int("fails", e.Fails), zap.Duration("fail_timeout", s.FailTimeout), zap.Error(e.Cause))...)
+	case peer.ServerUp:
+		logger.Info("server recovered", append(fields, zap.Duration("down_for", e.DownFor))...)
+	case peer.ServerGone:
+		logger.Info("server removed", fields...)
+	}
+}

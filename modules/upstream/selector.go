@@ -1,0 +1,139 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package upstream
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/exchange"
+	"github.com/caddy-upstream/caddy-upstream/internal/peer"
+)
+
+// Front is a transport that judges the tries of a walk itself: it takes the
+// current try from [Current] and ends it. Over any other transport the policy
+// observes round trips and leaves retries to Caddy.
+type Front interface {
+	http.RoundTripper
+
+	// BindGroup tells the front, once and before any request, which group it
+	// works for.
+	BindGroup(b Binding) error
+
+	// Tries is the limit of tries for each request; 0: none.
+	Tries() int
+
+	// Prepare is called before the first pick of a walk, with the request that
+	// Caddy will send: the place to read its body. An error ends the walk; it
+	// becomes the result of the round trip.
+	Prepare(w *Walk, r *http.Request) error
+}
+
+// Binding is what a Front is told of its group.
+type Binding struct {
+	Store     exchange.Store
+	Keepalive exchange.Keepalive
+	// StaleFails is the group's `keepalive_stale fail`.
+	StaleFails bool
+	Logger     *zap.Logger
+}
+
+// Current returns the walk of the request that a Front is given, and its
+// current try; nil if no policy of ours chose the server.
+func Current(r *http.Request) (*Walk, *Try) {
+	w := currentWalk(r.Context())
+	if w == nil {
+		return nil, nil
+	}
+	return w, w.try
+}
+
+// selector is what the selection policies share: it turns Caddy's Select into
+// the next step of a walk.
+type selector struct {
+	runtime *Runtime
+	logger  *zap.Logger
+	front   Front // nil: observer mode
+	tries   int
+
+	// usable and upstreamOf are set for static pools.
+	usable     func(*peer.Peer) bool
+	upstreamOf func(*peer.Peer) *reverseproxy.Upstream
+
+	// sentinel is returned when there is no peer: its round trip fails at once.
+	sentinel *reverseproxy.Upstream
+}
+
+func newSelector(r *Runtime, logger *zap.Logger) *selector {
+	return &selector{
+		runtime:  r,
+		logger:   logger,
+		sentinel: &reverseproxy.Upstream{Host: new(reverseproxy.Host), Dial: r.key.name + ":0"},
+		upstreamOf: func(p *peer.Peer) *reverseproxy.Upstream {
+			return p.Aux.(*reverseproxy.Upstream)
+		},
+	}
+}
+
+func (s *selector) options(*http.Request) peer.SessionOptions {
+	return peer.SessionOptions{Tries: s.tries, Usable: s.usable}
+}
+
+// pick is Select of all policies.
+func (s *selector) pick(r *http.Request) *reverseproxy.Upstream {
+	w, begun := s.walkOf(r)
+	if begun && s.front != nil {
+		if w.Err = s.front.Prepare(w, r); w.Err != nil {
+			return s.sentinel
+		}
+	}
+	t, err := w.nextTry(time.Now())
+	if err != nil {
+		s.logger.Error("no live upstreams", zap.String("group", s.runtime.key.name))
+		if s.front == nil {
+			return nil
+		}
+		return s.sentinel
+	}
+	if c := s.logger.Check(zapcore.DebugLevel, "peer selected"); c != nil {
+		c.Write(zap.String("group", s.runtime.key.name), zap.String("peer", t.Lease.Peer().ID()),
+			zap.Int64("current_weight", t.Lease.CurrentWeight), zap.Int("tries_left", t.Lease.TriesLeft))
+	}
+	return s.upstreamOf(t.Lease.Peer())
+}
+
+// attach connects the policy with the transport of the handler it is in.
+func (s *selector) attach(ctx caddy.Context, h *reverseproxy.Handler, k *Keepalive) error {
+	if front, ok := h.Transport.(Front); ok {
+		s.front, s.tries = front, front.Tries()
+		return front.BindGroup(Binding{
+			Store: s.runtime, Keepalive: k.settings(), StaleFails: k != nil && k.Stale == "fail", Logger: s.logger,
+		})
+	}
+	if h.Transport == nil { // Caddy would make it later, and we would not see it
+		t := new(reverseproxy.HTTPTransport)
+		if err := t.Provision(ctx); err != nil {
+			return err
+		}
+		h.Transport = t
+	}
+	h.Transport = newObserver(h.Transport)
+	return nil
+}
+
+// parentHandler returns the reverse_proxy handler that is being provisioned.
+func parentHandler(ctx caddy.Context) *reverseproxy.Handler {
+	mods := ctx.Modules()
+	for i := len(mods) - 1; i >= 0; i-- {
+		if h, ok := mods[i].(*reverseproxy.Handler); ok {
+			return h
+		}
+	}
+	return nil
+}

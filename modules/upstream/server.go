@@ -1,0 +1,162 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package upstream
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/peer"
+)
+
+// Server is one server of a group, as on nginx's `server` line.
+type Server struct {
+	// The name of the server in its group, in the runtime API and in logs.
+	// Default: the address. A server whose address is a host name has one peer
+	// for each address that the name has, named `<id>/<address>`.
+	ID string `json:"id,omitempty"`
+
+	// Where to connect: `host:port`, `host` (port 80), or `unix//path/to.sock`.
+	// A host name is looked up once, when the configuration is loaded.
+	Address string `json:"address"`
+
+	// The server's share of the traffic. Default: 1.
+	Weight *int `json:"weight,omitempty"`
+
+	// The number of requests or sessions that may be in progress at once.
+	// Default: 0, no limit.
+	MaxConns int `json:"max_conns,omitempty"`
+
+	// The number of failures after which the server is not used for
+	// `fail_timeout`. 0 switches this off. Default: 1.
+	MaxFails *int `json:"max_fails,omitempty"`
+
+	// How long failures are remembered, and how long the server is then not
+	// used. Default: 10s.
+	FailTimeout *caddy.Duration `json:"fail_timeout,omitempty"`
+
+	// Use this server only when no primary server can be used.
+	Backup bool `json:"backup,omitempty"`
+
+	// Never use this server.
+	Down bool `json:"down,omitempty"`
+
+	// Send no new traffic to this server, but let what is bound to it finish.
+	Drain bool `json:"drain,omitempty"`
+}
+
+// lookupTimeout bounds the name look-ups of one server while a configuration
+// is loaded.
+const lookupTimeout = 5 * time.Second
+
+// peers returns the peers of s, one for each address. known returns the
+// addresses that a host name has in the running configuration.
+func (s *Server) peers(ctx context.Context, known func(line string) []string) ([]peer.Server, error) {
+	address := caddy.NewReplacer().ReplaceKnown(s.Address, "")
+	if strings.ContainsAny(address, "{}") {
+		return nil, fmt.Errorf("server %s: placeholders of a request cannot be used in a server's address", s.Address)
+	}
+	base, err := s.base(address)
+	if err != nil {
+		return nil, fmt.Errorf("server %s: %w", s.Address, err)
+	}
+	if strings.HasPrefix(address, "unix/") {
+		path := strings.TrimPrefix(address, "unix/")
+		if path == "" {
+			return nil, fmt.Errorf("server %s: the path of the socket is missing", s.Address)
+		}
+		base.Address, base.Name = address, "unix:"+path
+		return []peer.Server{base}, nil
+	}
+	host, port, err := splitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("server %s: %w", s.Address, err)
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		base.Address = netip.AddrPortFrom(ip, port).String()
+		base.Name = base.Address
+		return []peer.Server{base}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	var addresses []string
+	for _, ip := range ips {
+		addresses = append(addresses, netip.AddrPortFrom(ip.Unmap(), port).String())
+	}
+	if err != nil {
+		if addresses = known(base.Line); addresses == nil {
+			return nil, fmt.Errorf("server %s: looking up %q: %w", s.Address, host, err)
+		}
+	}
+	out := make([]peer.Server, len(addresses))
+	for i, a := range addresses {
+		out[i] = base
+		out[i].ID, out[i].Address, out[i].Name = base.ID+"/"+a, a, a
+	}
+	return out, nil
+}
+
+// base is everything about the peers of s that does not hang on an address.
+func (s *Server) base(address string) (peer.Server, error) {
+	p := peer.Server{
+		ID: cmp.Or(s.ID, address), Line: address,
+		Weight: 1, MaxConns: s.MaxConns, MaxFails: 1, FailTimeout: 10 * time.Second,
+		Backup: s.Backup, Down: s.Down, Drain: s.Drain,
+	}
+	if s.Weight != nil {
+		p.Weight = *s.Weight
+	}
+	if s.MaxFails != nil {
+		p.MaxFails = *s.MaxFails
+	}
+	if s.FailTimeout != nil {
+		p.FailTimeout = time.Duration(*s.FailTimeout)
+	}
+	switch {
+	case p.Weight < 1:
+		return p, fmt.Errorf("weight %d: must be 1 or more; use down or drain to take a server out", p.Weight)
+	case p.MaxConns < 0:
+		return p, fmt.Errorf("max_conns %d: must not be negative", p.MaxConns)
+	case p.MaxFails < 0:
+		return p, fmt.Errorf("max_fails %d: must not be negative", p.MaxFails)
+	case p.FailTimeout < 0:
+		return p, fmt.Errorf("fail_timeout %s: must not be negative", p.FailTimeout)
+	}
+	return p, nil
+}
+
+// splitHostPort splits an address; the port is 80 if there is none.
+func splitHostPort(address string) (host string, port uint16, err error) {
+	if strings.HasPrefix(address, "unix:") {
+		return "", 0, fmt.Errorf("expected unix//path for a unix socket")
+	}
+	if strings.Contains(address, "//") {
+		return "", 0, fmt.Errorf("expected host:port without a scheme")
+	}
+	if ip, err := netip.ParseAddr(strings.Trim(address, "[]")); err == nil {
+		return ip.String(), 80, nil
+	}
+	na, err := caddy.ParseNetworkAddressWithDefaults(address, "tcp", 80)
+	switch {
+	case err != nil:
+		return "", 0, fmt.Errorf("not an address: %w", err)
+	case na.Network != "tcp":
+		return "", 0, fmt.Errorf("network %q: expected host:port or unix//path", na.Network)
+	case na.PortRangeSize() != 1:
+		return "", 0, fmt.Errorf("port range: expected one port")
+	case na.Host == "":
+		return "", 0, fmt.Errorf("the host is missing")
+	case na.StartPort == 0:
+		return "", 0, fmt.Errorf("port 0 cannot be connected to")
+	}
+	return na.Host, uint16(na.StartPort), nil
+}

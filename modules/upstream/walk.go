@@ -1,0 +1,202 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package upstream
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/exchange"
+	"github.com/caddy-upstream/caddy-upstream/internal/peer"
+)
+
+// Walk is one request's way over a group, for one reverse_proxy handler: from
+// the first Select to the last round trip. Another handler of the same request
+// makes another walk.
+type Walk struct {
+	// Session is the engine's side of the walk.
+	Session peer.Session
+
+	// Err, if set, is what the round trip shall return without asking any
+	// server: the request's body could not be read, say.
+	Err error
+
+	// Extra belongs to the transport.
+	Extra any
+
+	record *Record
+	// request is the one that Select saw: the same pointer is the same walk.
+	request *http.Request
+	stop    func() bool
+
+	mu   sync.Mutex // guards try
+	try  *Try
+	gone bool
+
+	first Try
+	own   Record
+}
+
+// Try is one pick of a walk and what became of it. Its lease ends exactly
+// once: by Finish, or when the client has gone.
+type Try struct {
+	// Lease is nil if no peer could be picked.
+	Lease *peer.Lease
+	// Attempt is what the transport reports.
+	Attempt exchange.Attempt
+
+	walk   *Walk
+	addr   string
+	status atomic.Int32
+	state  atomic.Int32
+}
+
+// The states of a try's lease.
+const (
+	picked   int32 = iota // Caddy may still stop before the round trip
+	inFlight              // the round trip ends it
+	ended                 // the exchange is over, but the round trip has yet to judge it
+	inBody                // the response's body ends it, or the client's leaving
+	finished
+)
+
+const recordKey = "upstream.record"
+
+// currentWalk returns the walk of the request's last Select, nil if none.
+func currentWalk(ctx context.Context) *Walk {
+	if r := recordOf(ctx); r != nil {
+		return r.current
+	}
+	return nil
+}
+
+// walkOf returns the walk that r continues, or begins one.
+func (s *selector) walkOf(r *http.Request) (w *Walk, begun bool) {
+	record := recordOf(r.Context())
+	if record != nil && record.current.request == r {
+		return record.current, false
+	}
+	w = &Walk{request: r}
+	if record == nil {
+		record = &w.own
+		caddyhttp.SetVar(r.Context(), recordKey, record)
+		record.publish(r.Context())
+	}
+	w.record = record
+	record.add(w)
+	w.Session.Begin(s.runtime.group, s.options(r))
+	w.stop = context.AfterFunc(r.Context(), w.clientGone)
+	return w, true
+}
+
+// nextTry picks a peer for a further try of the walk.
+func (w *Walk) nextTry(now time.Time) (*Try, error) {
+	t := &w.first
+	if t.walk != nil {
+		t = new(Try)
+	}
+	t.walk = w
+	lease, err := w.Session.Next(now)
+	if err != nil {
+		t.addr = w.Session.Group().Name()
+		t.status.Store(http.StatusBadGateway)
+		t.state.Store(finished)
+	} else {
+		t.Lease, t.addr = lease, lease.Peer().Name()
+		t.Attempt.Start = now
+	}
+	w.record.addTry(t)
+	w.mu.Lock()
+	w.try = t
+	gone := w.gone
+	w.mu.Unlock()
+	if gone {
+		t.abandon()
+	}
+	return t, err
+}
+
+// clientGone runs when the request's context ends before the walk has: the
+// client has left, or Caddy stopped between the steps of a try.
+func (w *Walk) clientGone() {
+	w.mu.Lock()
+	w.gone = true
+	t := w.try
+	w.mu.Unlock()
+	if t != nil {
+		t.abandon()
+	}
+}
+
+// End tells that no further try will follow.
+func (w *Walk) End() { w.stop() }
+
+// Try returns the current try; nil before the first.
+func (w *Walk) Try() *Try { return w.try }
+
+// abandon ends a try whose client has gone, as far as it can be ended from
+// outside.
+func (t *Try) abandon() {
+	if t.Lease != nil && t.state.CompareAndSwap(picked, finished) {
+		t.Lease.Done(peer.None, time.Now())
+		return
+	}
+	t.Attempt.Abort() // a round trip in flight sees it and ends the lease
+	if t.state.Load() == inBody {
+		t.Finish(peer.Success, time.Now())
+	}
+}
+
+// Begin marks the start of the round trip. It reports false if the lease has
+// ended already.
+func (t *Try) Begin() bool { return t.state.CompareAndSwap(picked, inFlight) }
+
+// Answered marks that the response goes to the client: from now on the lease
+// ends with the body, or with the client's leaving.
+func (t *Try) Answered(status int) {
+	t.status.Store(int32(status))
+	if !t.state.CompareAndSwap(inFlight, inBody) {
+		if t.state.Load() == ended {
+			t.Finish(peer.Success, time.Now())
+			t.walk.End()
+		}
+		return
+	}
+	t.walk.mu.Lock()
+	gone := t.walk.gone
+	t.walk.mu.Unlock()
+	if gone {
+		t.abandon()
+	}
+}
+
+// Fail records the status of a try that brought no response, and its cause.
+func (t *Try) Fail(status int, cause error) {
+	t.status.Store(int32(status))
+	t.Lease.Cause = cause
+}
+
+// Finish ends the lease. Only the first call counts.
+func (t *Try) Finish(o peer.Outcome, now time.Time) {
+	if t.state.Swap(finished) != finished {
+		t.Lease.Done(o, now)
+	}
+}
+
+// Ended implements exchange.Ender: the response's body has been read, or will
+// not be. What breaks after the response header is no failure of the server.
+func (t *Try) Ended(*exchange.Attempt, error) {
+	if t.state.CompareAndSwap(inFlight, ended) {
+		return
+	}
+	if t.state.CompareAndSwap(inBody, finished) {
+		t.Lease.Done(peer.Success, time.Now())
+		t.walk.End()
+	}
+}
