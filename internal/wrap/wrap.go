@@ -17,7 +17,7 @@ import (
 // Transport forwards every optional interface of Caddy's transports to Inner,
 // with the answer of a transport that does not have it otherwise.
 type Transport struct {
-	Inner http.RoundTripper
+	Inner http.RoundTripper `json:"-"`
 }
 
 // TLSEnabled implements reverseproxy.TLSTransport.

@@ -40,7 +40,7 @@ func (p *Policy) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	h := parentHandler(ctx)
+	h := ParentHandler(ctx)
 	if h == nil {
 		return fmt.Errorf("policy upstream works in a reverse_proxy handler only")
 	}

@@ -4,6 +4,7 @@
 package upstream
 
 import (
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -26,8 +27,8 @@ type Front interface {
 	// works for.
 	BindGroup(b Binding) error
 
-	// Tries is the limit of tries for each request; 0: none.
-	Tries() int
+	// SessionTries is the limit of tries for each request; 0: none.
+	SessionTries() int
 
 	// Prepare is called before the first pick of a walk, with the request that
 	// Caddy will send: the place to read its body. An error ends the walk; it
@@ -111,7 +112,7 @@ func (s *selector) pick(r *http.Request) *reverseproxy.Upstream {
 // attach connects the policy with the transport of the handler it is in.
 func (s *selector) attach(ctx caddy.Context, h *reverseproxy.Handler, k *Keepalive) error {
 	if front, ok := h.Transport.(Front); ok {
-		s.front, s.tries = front, front.Tries()
+		s.front, s.tries = front, front.SessionTries()
 		return front.BindGroup(Binding{
 			Store: s.runtime, Keepalive: k.settings(), StaleFails: k != nil && k.Stale == "fail", Logger: s.logger,
 		})
@@ -127,8 +128,25 @@ func (s *selector) attach(ctx caddy.Context, h *reverseproxy.Handler, k *Keepali
 	return nil
 }
 
-// parentHandler returns the reverse_proxy handler that is being provisioned.
-func parentHandler(ctx caddy.Context) *reverseproxy.Handler {
+// walks marks the policies that make walks.
+func (*selector) walks() {}
+
+// IsPolicy reports whether raw configures a selection policy that makes walks.
+func IsPolicy(raw json.RawMessage) bool {
+	var named struct{ Policy string }
+	if json.Unmarshal(raw, &named) != nil {
+		return false
+	}
+	info, err := caddy.GetModule("http.reverse_proxy.selection_policies." + named.Policy)
+	if err != nil {
+		return false
+	}
+	_, ok := info.New().(interface{ walks() })
+	return ok
+}
+
+// ParentHandler returns the reverse_proxy handler that is being provisioned.
+func ParentHandler(ctx caddy.Context) *reverseproxy.Handler {
 	mods := ctx.Modules()
 	for i := len(mods) - 1; i >= 0; i-- {
 		if h, ok := mods[i].(*reverseproxy.Handler); ok {

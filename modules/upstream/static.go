@@ -38,7 +38,7 @@ type StaticPool struct {
 // Provision sets up the pool over the handler's upstreams, to be balanced by
 // method. kind is the name of the policy.
 func (p *StaticPool) Provision(ctx caddy.Context, kind string, method Method) error {
-	h := parentHandler(ctx)
+	h := ParentHandler(ctx)
 	switch {
 	case h == nil:
 		return fmt.Errorf("policy %s works in a reverse_proxy handler only", kind)

@@ -27,13 +27,14 @@ type Walk struct {
 	// server: the request's body could not be read, say.
 	Err error
 
-	// Extra belongs to the transport.
-	Extra any
+	// Extra belongs to the transport; it is released when the walk ends.
+	Extra Releaser
 
 	record *Record
 	// request is the one that Select saw: the same pointer is the same walk.
 	request *http.Request
 	stop    func() bool
+	ended   atomic.Bool
 
 	mu   sync.Mutex // guards try
 	try  *Try
@@ -42,6 +43,9 @@ type Walk struct {
 	first Try
 	own   Record
 }
+
+// Releaser is what a transport keeps for the length of a walk.
+type Releaser interface{ Release() }
 
 // Try is one pick of a walk and what became of it. Its lease ends exactly
 // once: by Finish, or when the client has gone.
@@ -134,8 +138,18 @@ func (w *Walk) clientGone() {
 	}
 }
 
-// End tells that no further try will follow.
-func (w *Walk) End() { w.stop() }
+// End tells that no further try will follow. It may be called more than once.
+func (w *Walk) End() {
+	w.stop()
+	if w.ended.CompareAndSwap(false, true) && w.Extra != nil {
+		w.Extra.Release()
+	}
+}
+
+// Forget takes the current try out of the record: no server was asked.
+func (w *Walk) Forget() {
+	w.record.tries = w.record.tries[:len(w.record.tries)-1]
+}
 
 // Try returns the current try; nil before the first.
 func (w *Walk) Try() *Try { return w.try }
@@ -145,11 +159,13 @@ func (w *Walk) Try() *Try { return w.try }
 func (t *Try) abandon() {
 	if t.Lease != nil && t.state.CompareAndSwap(picked, finished) {
 		t.Lease.Done(peer.None, time.Now())
+		t.walk.End()
 		return
 	}
 	t.Attempt.Abort() // a round trip in flight sees it and ends the lease
 	if t.state.Load() == inBody {
 		t.Finish(peer.Success, time.Now())
+		t.walk.End()
 	}
 }
 

@@ -1,0 +1,250 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nextupstream
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/exchange"
+	"github.com/caddy-upstream/caddy-upstream/internal/peer"
+	"github.com/caddy-upstream/caddy-upstream/internal/wrap"
+	"github.com/caddy-upstream/caddy-upstream/modules/upstream"
+)
+
+func init() { caddy.RegisterModule(Transport{}) }
+
+// Defaults of the request buffer.
+const (
+	defaultBufferSize = 16 << 10
+	defaultTempFile   = 1 << 30
+	defaultTempTotal  = 8 << 30
+)
+
+// Transport asks one server after the other until one of them answers. It
+// needs a selection policy of caddy-upstream (`upstream` or one of the static
+// ones), and replaces Caddy's own retry settings.
+type Transport struct {
+	// When the next server is asked: `error`, `timeout`, `invalid_header`,
+	// `http_500`, `http_502`, `http_503`, `http_504`, `http_403`, `http_404`,
+	// `http_429`, and `non_idempotent` to repeat POST, LOCK and PATCH requests
+	// that were already sent; or `off` alone. Default: `error` and `timeout`.
+	Conditions []string `json:"conditions,omitempty"`
+
+	// The number of servers asked for one request. Default: 0, all of them.
+	Tries int `json:"tries,omitempty"`
+
+	// The time after the first try during which another may start. Default: 0,
+	// no limit.
+	Timeout caddy.Duration `json:"timeout,omitempty"`
+
+	// Read the whole request body before a server is chosen, so that it can be
+	// sent again: `on` (default) or `off`. Upgrades, gRPC, requests marked
+	// `Incremental: ?1` and requests over HTTP/2 and 3 upstreams are never buffered.
+	RequestBuffering string `json:"request_buffering,omitempty"`
+
+	// The part of a buffered request body that is kept in memory; the rest goes
+	// to a temporary file. Default: 16 KiB.
+	RequestBufferSize int64 `json:"request_buffer_size,omitempty"`
+
+	// The largest request body that is buffered. A larger one is passed on while
+	// it arrives, and not sent again. Default: 1 GiB.
+	RequestMaxTempFile int64 `json:"request_max_temp_file,omitempty"`
+
+	// The total size of temporary files, over all requests of this process, above
+	// which further bodies are passed on while they arrive. Default: 8 GiB.
+	RequestMaxTempTotal int64 `json:"request_max_temp_total,omitempty"`
+
+	// What happens to a request on a kept connection that the server had closed:
+	// `retry` or `fail`. Default: what the group says.
+	KeepaliveStale string `json:"keepalive_stale,omitempty"`
+
+	// The transport that talks to the servers. Default: `upstream_keepalive`.
+	TransportRaw json.RawMessage `json:"transport,omitempty" caddy:"namespace=http.reverse_proxy.transport inline_key=protocol"`
+
+	wrap.Transport
+
+	exchanger  exchange.Exchanger // nil over a transport that is not ours
+	policy     peer.NextPolicy
+	staleFails bool
+	buffers    bufferSettings
+}
+
+// CaddyModule returns the Caddy module information.
+func (Transport) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.reverse_proxy.transport.next_upstream",
+		New: func() caddy.Module { return new(Transport) },
+	}
+}
+
+const defaultTransport = `{"protocol":"upstream_keepalive"}`
+
+// Provision loads the inner transport and takes over the handler's retries.
+func (t *Transport) Provision(ctx caddy.Context) error {
+	if err := t.settle(); err != nil {
+		return err
+	}
+	if t.TransportRaw == nil {
+		t.TransportRaw = json.RawMessage(defaultTransport)
+	}
+	mod, err := ctx.LoadModule(t, "TransportRaw")
+	if err != nil {
+		return fmt.Errorf("transport: %w", err)
+	}
+	inner, ok := mod.(http.RoundTripper)
+	if !ok {
+		return fmt.Errorf("transport %T is not a transport", mod)
+	}
+	if _, ok := inner.(*Transport); ok {
+		return fmt.Errorf("next_upstream cannot stand in next_upstream")
+	}
+	t.Inner = inner
+	t.exchanger, _ = inner.(exchange.Exchanger)
+	t.buffers.off = t.RequestBuffering == "off" || multiplexed(inner)
+	return t.takeOver(ctx)
+}
+
+// settle checks the options and fills in defaults.
+func (t *Transport) settle() error {
+	var err error
+	t.policy.Conditions = peer.DefaultConditions
+	if t.Conditions != nil {
+		if t.policy.Conditions, err = peer.ParseConditions(t.Conditions); err != nil {
+			return fmt.Errorf("conditions: %w", err)
+		}
+	}
+	switch {
+	case t.Tries < 0:
+		return fmt.Errorf("tries %d: must not be negative", t.Tries)
+	case t.Timeout < 0:
+		return fmt.Errorf("timeout %s: must not be negative", time.Duration(t.Timeout))
+	case !slices.Contains([]string{"", "on", "off"}, t.RequestBuffering):
+		return fmt.Errorf("request_buffering %q: expected on or off", t.RequestBuffering)
+	case !slices.Contains([]string{"", "retry", "fail"}, t.KeepaliveStale):
+		return fmt.Errorf("keepalive_stale %q: expected retry or fail", t.KeepaliveStale)
+	case t.RequestBufferSize < 0 || t.RequestMaxTempFile < 0 || t.RequestMaxTempTotal < 0:
+		return fmt.Errorf("request buffer sizes must not be negative")
+	}
+	t.policy.Timeout = time.Duration(t.Timeout)
+	t.buffers = bufferSettings{
+		memory: orDefault(t.RequestBufferSize, defaultBufferSize),
+		file:   orDefault(t.RequestMaxTempFile, defaultTempFile),
+		total:  orDefault(t.RequestMaxTempTotal, defaultTempTotal),
+	}
+	return nil
+}
+
+func orDefault(v, def int64) int64 {
+	if v == 0 {
+		return def
+	}
+	return v
+}
+
+// multiplexed reports whether inner may send several requests over one
+// connection, so that there is no place to buffer for.
+func multiplexed(inner http.RoundTripper) bool {
+	h, ok := inner.(*reverseproxy.HTTPTransport)
+	if !ok {
+		return false
+	}
+	return slices.Contains(h.Versions, "h2c") || slices.Contains(h.Versions, "3") ||
+		h.TLSEnabled() && slices.Contains(h.Versions, "2")
+}
+
+// takeOver makes Caddy's proxy loop ask again exactly when this transport says
+// so. Nothing of it appears in the configuration.
+func (t *Transport) takeOver(ctx caddy.Context) error {
+	h := upstream.ParentHandler(ctx)
+	if h == nil {
+		return fmt.Errorf("next_upstream works in a reverse_proxy handler only")
+	}
+	if h.CBRaw != nil {
+		return fmt.Errorf("circuit_breaker does nothing beside next_upstream: use max_fails and fail_timeout of the servers")
+	}
+	if h.HealthChecks != nil && h.HealthChecks.Passive != nil {
+		return fmt.Errorf("passive health checks of reverse_proxy do nothing beside next_upstream: use max_fails and fail_timeout of the servers")
+	}
+	if h.RequestBuffers != 0 {
+		return fmt.Errorf("request_buffers does nothing beside next_upstream: use request_buffering and request_buffer_size")
+	}
+	lb := h.LoadBalancing
+	if lb == nil || !upstream.IsPolicy(lb.SelectionPolicyRaw) {
+		return fmt.Errorf("next_upstream needs a selection policy of caddy-upstream: lb_policy upstream <group>, smooth_round_robin or another")
+	}
+	switch {
+	case lb.Retries != 0:
+		return fmt.Errorf("lb_retries does nothing beside next_upstream: use tries")
+	case lb.TryDuration != 0 || lb.TryInterval != 0:
+		return fmt.Errorf("lb_try_duration and lb_try_interval do nothing beside next_upstream: use timeout")
+	case lb.RetryMatchRaw != nil:
+		return fmt.Errorf("lb_retry_match does nothing beside next_upstream: use conditions")
+	}
+	lb.Retries = math.MaxInt
+	lb.RetryMatchRaw = caddyhttp.RawMatcherSets{{"method": json.RawMessage(`[]`)}}
+	return nil
+}
+
+// BindGroup implements upstream.Front.
+func (t *Transport) BindGroup(b upstream.Binding) error {
+	t.staleFails = b.StaleFails
+	if t.KeepaliveStale != "" {
+		t.staleFails = t.KeepaliveStale == "fail"
+	}
+	if binder, ok := t.Inner.(exchange.Binder); ok {
+		return binder.Bind(b.Store, b.Keepalive)
+	}
+	return nil
+}
+
+// SessionTries implements upstream.Front.
+func (t *Transport) SessionTries() int { return t.Tries }
+
+// SetInner sets the inner transport while a Caddyfile is adapted.
+func (t *Transport) SetInner(inner http.RoundTripper) { t.Inner = inner }
+
+// defaultInner makes the default inner transport, so that what a Caddyfile says
+// of schemes and TLS has a place to go.
+func (t *Transport) defaultInner() error {
+	if t.Inner != nil {
+		return nil
+	}
+	info, err := caddy.GetModule("http.reverse_proxy.transport.upstream_keepalive")
+	if err != nil {
+		return fmt.Errorf("transport upstream_keepalive is not in this build, add --with github.com/caddy-upstream/caddy-upstream/upstreamkeepalive")
+	}
+	t.Inner = info.New().(http.RoundTripper)
+	return nil
+}
+
+// MarshalJSON writes an inner transport that was set up by a Caddyfile, as it
+// is by now: scheme and TLS options reach it late.
+func (t *Transport) MarshalJSON() ([]byte, error) {
+	type plain Transport
+	if t.Inner != nil {
+		mod := t.Inner.(caddy.Module)
+		raw := caddyconfig.JSONModuleObject(mod, "protocol", mod.CaddyModule().ID.Name(), nil)
+		t.TransportRaw = nil
+		if string(raw) != defaultTransport {
+			t.TransportRaw = raw
+		}
+	}
+	return json.Marshal((*plain)(t))
+}
+
+// Interface guards
+var (
+	_ caddy.Provisioner = (*Transport)(nil)
+	_ upstream.Front    = (*Transport)(nil)
+)

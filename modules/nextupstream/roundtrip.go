@@ -1,0 +1,173 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nextupstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/exchange"
+	"github.com/caddy-upstream/caddy-upstream/internal/peer"
+	"github.com/caddy-upstream/caddy-upstream/modules/upstream"
+)
+
+// Error is the end of a walk without an answer: 504 for the client if Timeout,
+// 502 otherwise. It does not unwrap, so that Caddy finds nothing in it to go
+// by.
+type Error struct {
+	err     error
+	timeout bool
+}
+
+func (e *Error) Error() string {
+	// Caddy takes this text for a client that has left
+	return strings.ReplaceAll(e.err.Error(), "operation was canceled", "canceled")
+}
+
+// Timeout implements net.Error; Caddy asks it for the status.
+func (e *Error) Timeout() bool { return e.timeout }
+
+// Temporary implements net.Error.
+func (e *Error) Temporary() bool { return false }
+
+// RoundTrip sends the current try of the request's walk to its server.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	w, try := upstream.Current(req)
+	if w == nil { // Caddy's active health checks
+		return t.Inner.RoundTrip(req)
+	}
+	switch {
+	case w.Err != nil:
+		w.End()
+		return nil, w.Err
+	case try.Lease == nil:
+		w.End()
+		return nil, &Error{err: peer.ErrNoPeers}
+	case !try.Begin():
+		return nil, context.Canceled
+	}
+	if s, ok := w.Extra.(*spool); ok && req.Body != http.NoBody {
+		req.Body = s.reader()
+	}
+	res, err := t.send(req, try)
+	if err != nil {
+		return nil, t.failed(w, try, req, err)
+	}
+	if t.replace(w, try, req, res) {
+		return nil, reverseproxy.NewDialError(fmt.Errorf("status %d: trying the next upstream", res.StatusCode))
+	}
+	if t.exchanger != nil {
+		try.Answered(res.StatusCode)
+	} else {
+		upstream.HandBody(try, res)
+	}
+	return res, nil
+}
+
+// send asks the server. The error is an *exchange.Error.
+func (t *Transport) send(req *http.Request, try *upstream.Try) (*http.Response, error) {
+	if t.exchanger == nil {
+		return sendForeign(t.Inner, req, &try.Attempt)
+	}
+	try.Attempt.Ender = try
+	try.Attempt.StaleFails = t.staleFails
+	return t.exchanger.Exchange(req, &try.Attempt)
+}
+
+// replace gives a response up for the next server, if it is of a kind for
+// which one is asked and there is one.
+func (t *Transport) replace(w *upstream.Walk, try *upstream.Try, req *http.Request, res *http.Response) bool {
+	now := time.Now()
+	event := peer.StatusCondition(res.StatusCode)
+	if event == 0 || !w.Session.MayReplace(&t.policy, event, progress(w, req, true), now) {
+		return false
+	}
+	outcome := peer.Failed
+	if event&(peer.On403|peer.On404) != 0 {
+		outcome = peer.Next
+	}
+	try.Fail(res.StatusCode, fmt.Errorf("status %d", res.StatusCode))
+	try.Finish(outcome, now)
+	res.Body.Close()
+	finished(&try.Attempt)
+	return true
+}
+
+// failed ends a try that brought no response, and says what becomes of the
+// request.
+func (t *Transport) failed(w *upstream.Walk, try *upstream.Try, req *http.Request, err error) error {
+	var e *exchange.Error
+	if !errors.As(err, &e) {
+		e = &exchange.Error{Kind: exchange.Failed, Op: "round trip", Sent: true, Err: err}
+	}
+	finished(&try.Attempt)
+	now := time.Now()
+	event, status, outcome := peer.Conditions(0), 0, peer.None
+	switch e.Kind {
+	case exchange.Failed:
+		event, status, outcome = peer.OnError, http.StatusBadGateway, peer.Failed
+	case exchange.TimedOut:
+		event, status, outcome = peer.OnTimeout, http.StatusGatewayTimeout, peer.Failed
+	case exchange.InvalidHeader:
+		event, status, outcome = peer.OnInvalidHeader, http.StatusBadGateway, peer.Failed
+	default:
+		try.Finish(peer.None, now)
+		w.End()
+		return t.notTheServer(w, e)
+	}
+	if e.Stale {
+		outcome = peer.Stale
+	}
+	try.Fail(status, e)
+	try.Finish(outcome, now)
+	if w.Session.MayRetry(&t.policy, event, progress(w, req, e.Sent), now) {
+		return reverseproxy.NewDialError(e)
+	}
+	w.End()
+	return &Error{err: e, timeout: e.Kind == exchange.TimedOut}
+}
+
+// notTheServer returns the result of a try that ended for reasons that are no
+// server's.
+func (t *Transport) notTheServer(w *upstream.Walk, e *exchange.Error) error {
+	switch e.Kind {
+	case exchange.ClientGone:
+		return fmt.Errorf("%s: the client has gone: %w", e.Op, context.Canceled)
+	case exchange.ClientBody:
+		return e.Err
+	case exchange.Refused:
+		w.Forget()
+		return caddyhttp.Error(e.Status, e)
+	default:
+		w.Forget()
+		return caddyhttp.Error(http.StatusInternalServerError, e)
+	}
+}
+
+// progress says how far a try had come.
+func progress(w *upstream.Walk, req *http.Request, sent bool) peer.Progress {
+	p := peer.Progress{Sent: sent, Replayable: true}
+	if b, ok := w.Extra.(body); ok {
+		p.Replayable = b.replayable()
+	}
+	switch req.Method {
+	case http.MethodPost, http.MethodPatch, "LOCK":
+	default:
+		p.Idempotent = true
+	}
+	return p
+}
+
+func finished(a *exchange.Attempt) {
+	if a.ResponseTime() == 0 {
+		a.Finished(time.Now())
+	}
+}

@@ -1,0 +1,222 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nextupstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/caddy-upstream/caddy-upstream/modules/upstream"
+)
+
+// bufferSettings are the limits of request buffering, in bytes.
+type bufferSettings struct {
+	off                 bool
+	memory, file, total int64
+}
+
+// tempTotal is the size of all temporary files of this process.
+var tempTotal atomic.Int64
+
+// body is a request body as the walk keeps it, in Walk.Extra.
+type body interface {
+	upstream.Releaser
+	// replayable reports whether a further try can send the body whole.
+	replayable() bool
+}
+
+// Prepare implements upstream.Front: it reads the request's body, or makes
+// sure that it is sent once only.
+func (t *Transport) Prepare(w *upstream.Walk, r *http.Request) error {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil
+	}
+	if t.buffers.off || !bufferable(r) || r.ContentLength > t.buffers.file {
+		stream(w, r, r.Body)
+		return nil
+	}
+	s := &spool{memory: takeMemory(t.buffers.memory)}
+	whole, err := s.fill(r.Body, &t.buffers)
+	switch {
+	case err != nil:
+		s.Release()
+		return spoolError(r, err)
+	case !whole: // too large after all
+		stream(w, r, &tail{Reader: io.MultiReader(s.reader(), r.Body), spool: s, rest: r.Body})
+		return nil
+	}
+	w.Extra = s
+	r.Body = s.reader() // each try gets one of its own
+	if len(r.Trailer) == 0 {
+		r.ContentLength = s.size
+		if s.size == 0 {
+			r.Body = http.NoBody
+		}
+	}
+	return nil
+}
+
+// bufferable reports whether r is of a kind whose body may be held back.
+func bufferable(r *http.Request) bool {
+	return len(r.Header["Upgrade"]) == 0 && r.Method != http.MethodConnect &&
+		!strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") &&
+		!caddyhttp.IsIncremental(r.Header) &&
+		!httpguts.HeaderValuesContainsToken(r.Header["Connection"], "upgrade")
+}
+
+// spoolError is the result of a walk whose body could not be read or kept.
+func spoolError(r *http.Request, err error) error {
+	var disk *diskError
+	var he caddyhttp.HandlerError
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &disk):
+		return caddyhttp.Error(http.StatusInternalServerError, err)
+	case r.Context().Err() != nil:
+		return fmt.Errorf("reading the request's body: the client has gone: %w", context.Canceled)
+	case errors.As(err, &he):
+		return err
+	case errors.As(err, &tooLarge):
+		return caddyhttp.Error(http.StatusRequestEntityTooLarge, err)
+	}
+	return caddyhttp.Error(http.StatusBadRequest, fmt.Errorf("reading the request's body: %w", err))
+}
+
+// diskError is a failure of the temporary file.
+type diskError struct{ error }
+
+func (e *diskError) Unwrap() error { return e.error }
+
+// spool is a request body that was read to its end: in memory, then in a file
+// that has no name. It can be read any number of times, by one reader at a time.
+type spool struct {
+	mu     sync.Mutex // the transport may still read when the walk ends
+	memory *[]byte    // nil once released
+	used   int        // of memory
+	file   *os.File
+	size   int64
+	offset int64
+}
+
+// fill reads all of src. It stops early, and reports false, when src is larger
+// than the limits allow.
+func (s *spool) fill(src io.Reader, limits *bufferSettings) (whole bool, err error) {
+	buf := *s.memory
+	for s.used < len(buf) {
+		n, err := src.Read(buf[s.used:])
+		s.used += n
+		s.size += int64(n)
+		if err == io.EOF {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	chunk := takeChunk()
+	defer chunks.Put(chunk)
+	for {
+		n, err := src.Read(*chunk)
+		if n > 0 {
+			if werr := s.store((*chunk)[:n]); werr != nil {
+				return false, werr
+			}
+		}
+		if err == io.EOF {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		if s.size > limits.file || tempTotal.Load() > limits.total {
+			return false, nil
+		}
+	}
+}
+
+func (s *spool) store(p []byte) error {
+	if s.file == nil {
+		f, err := tempFile()
+		if err != nil {
+			return &diskError{fmt.Errorf("buffering the request's body: %w", err)}
+		}
+		s.file = f
+	}
+	n, err := s.file.Write(p)
+	tempTotal.Add(int64(n))
+	s.size += int64(n)
+	if err != nil {
+		return &diskError{fmt.Errorf("buffering the request's body: %w", err)}
+	}
+	return nil
+}
+
+// reader returns a reader from the start of the body.
+func (s *spool) reader() *spoolReader { return &spoolReader{spool: s} }
+
+func (s *spool) readAt(p []byte, offset int64) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.memory == nil:
+		return 0, os.ErrClosed
+	case offset < int64(s.used):
+		return copy(p, (*s.memory)[offset:s.used]), nil
+	case offset >= s.size:
+		return 0, io.EOF
+	}
+	n, err := s.file.ReadAt(p[:min(int64(len(p)), s.size-offset)], offset-int64(s.used))
+	if n > 0 {
+		err = nil
+	}
+	return n, err
+}
+
+func (s *spool) replayable() bool { return true }
+
+// Release implements upstream.Releaser: it frees the memory and the file.
+func (s *spool) Release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.memory == nil {
+		return
+	}
+	giveMemory(s.memory)
+	s.memory = nil
+	if s.file != nil {
+		tempTotal.Add(int64(s.used) - s.size)
+		s.file.Close()
+	}
+}
+
+// spoolReader is the body of one try. It implements exchange.Rewinder.
+type spoolReader struct {
+	spool  *spool
+	offset int64
+}
+
+func (r *spoolReader) Read(p []byte) (int, error) {
+	n, err := r.spool.readAt(p, r.offset)
+	r.offset += int64(n)
+	return n, err
+}
+
+// Rewind implements exchange.Rewinder.
+func (r *spoolReader) Rewind() error {
+	r.offset = 0
+	return nil
+}
+
+// Close does nothing: the body stays until the walk has ended.
+func (r *spoolReader) Close() error { return nil }

@@ -1,0 +1,73 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nextupstream
+
+import (
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/caddy-upstream/caddy-upstream/modules/upstream"
+)
+
+// stream makes src the body of r, to be sent once.
+func stream(w *upstream.Walk, r *http.Request, src io.ReadCloser) {
+	b := &onceBody{ReadCloser: src}
+	w.Extra = b
+	r.Body = b
+}
+
+// onceBody is a body that is not buffered: once any of it was read, it cannot
+// be sent again.
+type onceBody struct {
+	io.ReadCloser
+	read atomic.Bool
+}
+
+func (b *onceBody) Read(p []byte) (int, error) {
+	b.read.Store(true)
+	return b.ReadCloser.Read(p)
+}
+
+func (b *onceBody) replayable() bool { return !b.read.Load() }
+
+// Release implements upstream.Releaser.
+func (b *onceBody) Release() {
+	if t, ok := b.ReadCloser.(*tail); ok {
+		t.spool.Release()
+	}
+}
+
+// tail is a body of which the first part was spooled before it turned out to
+// be too large.
+type tail struct {
+	io.Reader
+	spool *spool
+	rest  io.Closer
+}
+
+func (t *tail) Close() error { return t.rest.Close() }
+
+// The first part of a body is kept in pooled memory of the default size; other
+// sizes are rare and come from the heap.
+var memories = sync.Pool{New: func() any { b := make([]byte, defaultBufferSize); return &b }}
+
+func takeMemory(size int64) *[]byte {
+	if size == defaultBufferSize {
+		return memories.Get().(*[]byte)
+	}
+	b := make([]byte, size)
+	return &b
+}
+
+func giveMemory(b *[]byte) {
+	if len(*b) == defaultBufferSize {
+		memories.Put(b)
+	}
+}
+
+var chunks = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
+
+func takeChunk() *[]byte { return chunks.Get().(*[]byte) }
