@@ -53,3 +53,10 @@ type Error struct {
 func (e *Error) Error() string { return fmt.Sprintf("%s: %s: %v", e.Op, e.Kind, e.Err) }
 
 func (e *Error) Unwrap() error { return e.Err }
+
+// Timeout reports that a time limit was what ended the exchange, as net.Error
+// wants it: Caddy answers 504 then.
+func (e *Error) Timeout() bool { return e.Kind == TimedOut }
+
+// Temporary completes net.Error.
+func (e *Error) Temporary() bool { return false }

@@ -19,13 +19,21 @@ type Exchanger interface {
 	// reverseproxy.DialInfo. The error is always an *Error. With a nil error,
 	// a.Ended is called exactly once, when the exchange needs the server no
 	// more: the body was read to its end or broke, or was closed, or an
-	// upgraded connection was closed. With an error it is never called.
-	// Exchange closes req.Body, as a RoundTripper does.
+	// upgraded connection was closed. A response without a body ends when its
+	// Body is read or closed, not before: the caller can look at it first. After
+	// Abort the end is told even if nobody touches the body any more. With an
+	// error Ended is never called.
+	//
+	// Exchange closes req.Body, as a RoundTripper does, possibly after it has
+	// returned: while an early response is read, the body is still being sent.
+	// For a Rewinder nothing reads or closes it any more after Exchange has
+	// returned an error, or after the response's body has been closed.
 	Exchange(req *http.Request, a *Attempt) (*http.Response, error)
 }
 
-// Rewinder is a request body that can be sent again from its start. Without
-// it a body of which anything was read is never sent a second time.
+// Rewinder is a request body that can be sent again from its start, also after
+// it has been closed. Its Read must not wait for the client. Without it a body
+// of which anything was read is never sent a second time.
 type Rewinder interface {
 	io.ReadCloser
 	Rewind() error
