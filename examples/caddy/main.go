@@ -12,6 +12,7 @@ package main
 import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 
+	_ "github.com/caddy-upstream/caddy-upstream"
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 )
 

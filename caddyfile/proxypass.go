@@ -1,0 +1,248 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package caddyfile
+
+import (
+	"encoding/json"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+
+	"github.com/caddy-upstream/caddy-upstream/modules/upstream"
+)
+
+func init() {
+	httpcaddyfile.RegisterHandlerDirective("proxy_pass", parseProxyPass)
+	httpcaddyfile.RegisterDirectiveOrder("proxy_pass", httpcaddyfile.Before, "reverse_proxy")
+}
+
+// passedOn are the subdirectives of reverse_proxy that keep their meaning.
+var passedOn = map[string]bool{
+	"header_up": true, "header_down": true, "flush_interval": true, "response_buffers": true,
+	"stream_timeout": true, "stream_close_delay": true, "stream_buffer_size": true,
+	"trusted_proxies": true, "method": true, "rewrite": true, "verbose_logs": true,
+	"proxy_status_name": true, "replace_status": true, "handle_response": true,
+}
+
+// refused are the subdirectives of reverse_proxy that would do nothing, with
+// what to use instead. A name that ends in _ stands for all that begin so.
+var refused = map[string]string{
+	"to":              "name the addresses after proxy_pass, or a group",
+	"dynamic":         "use a group: its servers can change",
+	"lb_policy":       "write the method into the group, or use reverse_proxy",
+	"lb_retries":      "use next_upstream_tries",
+	"lb_try_duration": "use next_upstream_timeout",
+	"lb_try_interval": "there is no wait between tries",
+	"lb_retry_match":  "use next_upstream",
+	"health_":         "active checks belong to the group",
+	"max_fails":       "write max_fails= on the server's line",
+	"fail_duration":   "write fail_timeout= on the server's line",
+	"unhealthy_":      "use next_upstream and max_fails= on the server's line",
+	"request_buffers": "use request_buffering and request_buffer_size",
+	"transport":       "write the transport's options here, or use reverse_proxy",
+}
+
+// proxyPass is one directive while it is read.
+type proxyPass struct {
+	helper  httpcaddyfile.Helper
+	group   string   // or
+	targets []string // addresses, with scheme and port
+	scheme  string
+	back    *backend
+	kept    []caddyfile.Token // the block as reverse_proxy shall see it
+}
+
+func parseProxyPass(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+	h.Next()
+	tokens := []caddyfile.Token(h.NextSegment())
+	p := &proxyPass{helper: h, back: newBackend()}
+	d := caddyfile.NewDispenser(tokens)
+	d.Next()
+	if err := p.readTargets(d); err != nil {
+		return nil, err
+	}
+	if err := p.readBlock(d); err != nil {
+		return nil, err
+	}
+	handler := new(reverseproxy.Handler)
+	if err := handler.UnmarshalCaddyfile(caddyfile.NewDispenser(p.forReverseProxy(tokens))); err != nil {
+		return nil, err
+	}
+	policy := any(&upstream.Policy{Group: p.group})
+	name := "upstream"
+	if p.group == "" {
+		policy, name = &upstream.StaticPool{}, "smooth_round_robin"
+	}
+	handler.LoadBalancing = &reverseproxy.LoadBalancing{
+		SelectionPolicyRaw: caddyconfig.JSONModuleObject(policy, "policy", name, nil),
+	}
+	transport, err := p.back.transport(d, p.scheme)
+	if err != nil {
+		return nil, err
+	}
+	handler.TransportRaw = caddyconfig.JSONModuleObject(transport, "protocol", "next_upstream", nil)
+	return handler, handler.FinalizeUnmarshalCaddyfile(h)
+}
+
+// readTargets reads the arguments of the directive's line.
+func (p *proxyPass) readTargets(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	if len(args) == 0 {
+		return d.Err("proxy_pass: expected a group or one or more addresses")
+	}
+	groups, err := p.groups()
+	if err != nil {
+		return d.WrapErr(err)
+	}
+	scheme, rest := splitScheme(args[0])
+	if groups[rest] {
+		if len(args) > 1 {
+			return d.Errf("proxy_pass: unexpected %q after the group %s: expected one group, or addresses", args[1], rest)
+		}
+		p.group, p.scheme = rest, scheme
+		return p.checkScheme(d)
+	}
+	if !strings.ContainsAny(args[0], ":/") {
+		return d.Errf("proxy_pass: unknown group %q: %s; an address needs a port or a scheme", args[0], listGroups(groups))
+	}
+	for i, arg := range args {
+		s, address := splitScheme(arg)
+		if i > 0 && s != p.scheme {
+			return d.Errf("proxy_pass: %s: all addresses must have the same scheme as %s", arg, args[0])
+		}
+		p.scheme = s
+		if groups[address] {
+			return d.Errf("proxy_pass: unexpected group %s among addresses: expected one group, or addresses", address)
+		}
+		p.targets = append(p.targets, withPort(s, address))
+	}
+	return p.checkScheme(d)
+}
+
+func (p *proxyPass) checkScheme(d *caddyfile.Dispenser) error {
+	switch p.scheme {
+	case "", "http", "https", "h2c":
+		return nil
+	}
+	return d.Errf("proxy_pass: unsupported scheme %s://: expected http://, https:// or h2c://", p.scheme)
+}
+
+// groups returns the names of the groups of the global option upstream.
+func (p *proxyPass) groups() (map[string]bool, error) {
+	names := map[string]bool{}
+	option, ok := p.helper.Option("upstream").(httpcaddyfile.App)
+	if !ok {
+		return names, nil
+	}
+	var app struct{ Groups map[string]json.RawMessage }
+	if err := json.Unmarshal(option.Value, &app); err != nil {
+		return nil, err
+	}
+	for name := range app.Groups {
+		names[name] = true
+	}
+	return names, nil
+}
+
+func listGroups(groups map[string]bool) string {
+	if len(groups) == 0 {
+		return "there is no upstream in the global options"
+	}
+	return "known groups: " + strings.Join(slices.Sorted(maps.Keys(groups)), ", ")
+}
+
+func splitScheme(s string) (scheme, rest string) {
+	if before, after, ok := strings.Cut(s, "://"); ok {
+		return before, after
+	}
+	return "", s
+}
+
+// withPort completes an address: 443 for https, 80 for all else.
+func withPort(scheme, address string) string {
+	prefix := ""
+	if scheme != "" {
+		prefix = scheme + "://"
+	}
+	if strings.HasPrefix(address, "unix/") {
+		return prefix + address
+	}
+	if _, _, err := net.SplitHostPort(address); err != nil && !strings.Contains(address, "/") {
+		port := "80"
+		if scheme == "https" {
+			port = "443"
+		}
+		address = net.JoinHostPort(strings.Trim(address, "[]"), port)
+	}
+	return prefix + address
+}
+
+// readBlock sorts the lines of the block: ours are read, those of reverse_proxy
+// kept, and all others refused.
+func (p *proxyPass) readBlock(d *caddyfile.Dispenser) error {
+	own := p.back.options()
+	seen := map[string]bool{}
+	for d.NextBlock(0) {
+		name := d.Val()
+		if set, ok := own[name]; ok {
+			if seen[name] {
+				return d.Errf("proxy_pass: option %q given twice", name)
+			}
+			seen[name] = true
+			if err := set(d); err != nil {
+				return err
+			}
+			continue
+		}
+		if strings.HasPrefix(name, "@") || passedOn[name] {
+			p.kept = append(p.kept, d.NextSegment()...)
+			continue
+		}
+		if instead := refusal(name); instead != "" {
+			return d.Errf("proxy_pass: %s does nothing here: %s", name, instead)
+		}
+		return d.Errf("proxy_pass: unknown option %q: expected %s", name, strings.Join(optionNames(own), ", "))
+	}
+	return nil
+}
+
+func refusal(name string) string {
+	if instead := refused[name]; instead != "" {
+		return instead
+	}
+	for prefix, instead := range refused {
+		if strings.HasSuffix(prefix, "_") && strings.HasPrefix(name, prefix) {
+			return instead
+		}
+	}
+	return ""
+}
+
+// forReverseProxy returns the directive as reverse_proxy shall read it: the
+// addresses, and the block without our lines. The braces are the user's own, so
+// that positions in errors stay right.
+func (p *proxyPass) forReverseProxy(tokens []caddyfile.Token) []caddyfile.Token {
+	first := tokens[0]
+	out := []caddyfile.Token{first}
+	for _, t := range p.targets {
+		token := first
+		token.Text = t
+		out = append(out, token)
+	}
+	if len(p.kept) == 0 {
+		return out
+	}
+	open := first
+	open.Text = "{"
+	out = append(out, open)
+	out = append(out, p.kept...)
+	return append(out, tokens[len(tokens)-1])
+}

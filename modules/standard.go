@@ -1,0 +1,15 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package modules imports the standard set of caddy-upstream.
+package modules
+
+import (
+	_ "github.com/caddy-upstream/caddy-upstream/caddyfile"
+	_ "github.com/caddy-upstream/caddy-upstream/leastconn"
+	_ "github.com/caddy-upstream/caddy-upstream/modules/nextupstream"
+	_ "github.com/caddy-upstream/caddy-upstream/modules/upstream"
+	_ "github.com/caddy-upstream/caddy-upstream/passivehealth"
+	_ "github.com/caddy-upstream/caddy-upstream/smoothrr"
+	_ "github.com/caddy-upstream/caddy-upstream/upstreamkeepalive"
+)
