@@ -1,0 +1,17 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package testnet
+
+import "net"
+
+func reserve() (port int, release func(), err error) {
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return 0, nil, err
+	}
+	defer ln.Close()
+	return ln.Addr().(*net.TCPAddr).Port, func() {}, nil
+}

@@ -1,0 +1,76 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testnet
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Usage is what a Caddy holds at one moment.
+type Usage struct {
+	Goroutines  int
+	Descriptors int // 0 outside Linux
+}
+
+// usage reads the numbers. The admin request that counts the goroutines is in
+// them, the same each time.
+func (c *Caddy) usage() (u Usage, goroutines string, fds []string, err error) {
+	status, body, err := c.Admin(http.MethodGet, "/debug/pprof/goroutine?debug=1", nil)
+	if err != nil || status != http.StatusOK {
+		return u, "", nil, fmt.Errorf("reading the goroutine profile: status %d, %v", status, err)
+	}
+	goroutines = string(body)
+	if _, err := fmt.Sscanf(goroutines, "goroutine profile: total %d", &u.Goroutines); err != nil {
+		return u, "", nil, fmt.Errorf("reading the goroutine profile: %w", err)
+	}
+	if fds, err = descriptors(c.PID()); err != nil {
+		return u, "", nil, fmt.Errorf("listing descriptors: %w", err)
+	}
+	u.Descriptors = len(fds)
+	return u, goroutines, fds, nil
+}
+
+// Usage is what Caddy holds when it has come to rest: the numbers once they
+// have been the same three times in a row. Requests that are meant to warm
+// something up come before.
+func (c *Caddy) Usage() Usage {
+	c.t.Helper()
+	var last Usage
+	same := 0
+	Eventually(c.t, 10*time.Second, "goroutines and descriptors at rest", func() bool {
+		u, _, _, err := c.usage()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if u != last {
+			last, same = u, 0
+		}
+		same++
+		return same == 3
+	})
+	return last
+}
+
+// AssertReturnsTo waits at most d until Caddy holds no more than base, and
+// fails the test, with all goroutines and descriptors, if it keeps more.
+func (c *Caddy) AssertReturnsTo(base Usage, d time.Duration) {
+	c.t.Helper()
+	var u Usage
+	var goroutines string
+	var fds []string
+	ok := poll(d, func() bool {
+		var err error
+		if u, goroutines, fds, err = c.usage(); err != nil {
+			c.t.Fatal(err)
+		}
+		return u.Goroutines <= base.Goroutines && u.Descriptors <= base.Descriptors
+	})
+	if !ok {
+		c.t.Errorf("after %v caddy holds %+v, want at most %+v\ndescriptors:\n%s\n%s",
+			d, u, base, strings.Join(fds, "\n"), goroutines)
+	}
+}
