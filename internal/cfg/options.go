@@ -144,6 +144,18 @@ func OnOff(dst *bool) Setter {
 	}
 }
 
+// Flag reads an option without arguments.
+func Flag(dst *bool) Setter {
+	return func(d *caddyfile.Dispenser) error {
+		name := d.Val()
+		if d.NextArg() {
+			return d.Errf("%s: unexpected argument %q: expected none", name, d.Val())
+		}
+		*dst = true
+		return nil
+	}
+}
+
 // Word reads one of the words.
 func Word(dst *string, words ...string) Setter {
 	return func(d *caddyfile.Dispenser) error {

@@ -63,3 +63,16 @@ func (g *Group) Peers() []*Peer {
 	out := make([]*Peer, 0, len(g.lists[0].peers)+len(g.lists[1].peers))
 	return append(append(out, g.lists[0].peers...), g.lists[1].peers...)
 }
+
+// ResetCounters sets what counts since the peers were added back to zero. What
+// decides, such as failures and weights, stays.
+func (g *Group) ResetCounters() {
+	g.mu.Lock()
+	defer g.unlock()
+	for _, l := range g.lists {
+		for _, p := range l.peers {
+			p.picks, p.fails = 0, 0
+			p.lastFail, p.lastErr = time.Time{}, ""
+		}
+	}
+}

@@ -4,7 +4,9 @@
 package upstream
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -39,7 +41,7 @@ type Group struct {
 	SingleCountsDown bool `json:"single_counts_down,omitempty"`
 
 	name    string
-	servers []peer.Server
+	lines   []line
 	method  peer.Method
 	tracker peer.Tracker
 	runtime *Runtime
@@ -99,10 +101,10 @@ func (g *Group) provision(ctx caddy.Context, name string) error {
 	if g.runtime, err = acquire(runtimeKey{name: name}); err != nil {
 		return err
 	}
-	if g.servers, err = resolveServers(ctx, g.Servers, g.runtime.addressesOf); err != nil {
+	if g.lines, err = resolveLines(ctx, g.Servers, g.runtime.addressesOf); err != nil {
 		return err
 	}
-	resolved, err := json.Marshal(g.servers)
+	resolved, err := json.Marshal(g.generation().config.Servers)
 	if err != nil {
 		return err
 	}
@@ -155,10 +157,10 @@ func missing(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// resolveServers returns the peers of all servers and checks what only the
+// resolveLines returns the peers of all servers and checks what only the
 // whole list can show.
-func resolveServers(ctx caddy.Context, servers []*Server, known func(string) []string) ([]peer.Server, error) {
-	var out []peer.Server
+func resolveLines(ctx context.Context, servers []*Server, known func(string) []string) ([]line, error) {
+	lines := make([]line, len(servers))
 	for i, s := range servers {
 		if s == nil {
 			return nil, fmt.Errorf("server %d is null", i)
@@ -167,22 +169,27 @@ func resolveServers(ctx caddy.Context, servers []*Server, known func(string) []s
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, peers...)
+		lines[i] = line{s, peers}
 	}
-	if !slices.ContainsFunc(out, func(s peer.Server) bool { return !s.Backup }) {
-		return nil, fmt.Errorf("no primary server: expected at least one server without backup")
-	}
-	cfg := peer.Config{Servers: out}
-	return out, cfg.Validate()
+	return lines, checkLines(lines)
 }
 
-func (g *Group) generation() *generation {
-	return &generation{
-		digest: g.digest,
-		config: peer.Config{
-			Servers: g.servers, Method: g.method, Tracker: g.tracker, SingleCountsDown: g.SingleCountsDown,
-		},
+func checkLines(lines []line) error {
+	g := new(generation).with(lines)
+	if !slices.ContainsFunc(g.config.Servers, func(s peer.Server) bool { return !s.Backup }) {
+		return errNoPrimary
 	}
+	return g.config.Validate()
+}
+
+var errNoPrimary = errors.New("no primary server: expected at least one server without backup")
+
+func (g *Group) generation() *generation {
+	gen := &generation{
+		digest: g.digest,
+		config: peer.Config{Method: g.method, Tracker: g.tracker, SingleCountsDown: g.SingleCountsDown},
+	}
+	return gen.with(g.lines)
 }
 
 func (k *Keepalive) validate() error {

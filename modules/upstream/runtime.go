@@ -41,10 +41,28 @@ type runtimeKey struct {
 	list string // empty for a named group
 }
 
-// generation is what one configuration says of a group.
+// generation is what one configuration says of a group. It is not changed.
 type generation struct {
 	digest string
-	config peer.Config
+	config peer.Config // its Servers are those of all lines
+	lines  []line
+}
+
+// line is one server as configured, with its peers.
+type line struct {
+	server *Server
+	peers  []peer.Server
+}
+
+// with returns g with other lines.
+func (g *generation) with(lines []line) *generation {
+	n := *g
+	n.lines = lines
+	n.config.Servers = nil
+	for _, l := range lines {
+		n.config.Servers = append(n.config.Servers, l.peers...)
+	}
+	return &n
 }
 
 var runtimes = caddy.NewUsagePool()
@@ -123,7 +141,7 @@ func (r *Runtime) drop(g *generation) {
 			break
 		}
 	}
-	if n := len(r.stack); n > 0 && r.stack[n-1] != r.inForce {
+	if n := len(r.stack); n > 0 && r.stack[n-1].digest != r.inForce.digest {
 		if err := r.applyLocked(r.stack[n-1]); err != nil {
 			r.logger.Load().Error("restoring the previous configuration", zap.String("group", r.key.name), zap.Error(err))
 		}
@@ -134,9 +152,14 @@ func (r *Runtime) drop(g *generation) {
 // before changes nothing, not even what was changed at run time.
 func (r *Runtime) applyLocked(g *generation) error {
 	if r.inForce != nil && r.inForce.digest == g.digest {
-		r.inForce = g
+		r.inForce = g.with(r.inForce.lines)
 		return nil
 	}
+	return r.replaceLocked(g)
+}
+
+// replaceLocked brings g into force whatever was before.
+func (r *Runtime) replaceLocked(g *generation) error {
 	before := r.addressesLocked()
 	if err := r.group.Apply(g.config, time.Now()); err != nil {
 		return err

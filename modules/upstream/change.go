@@ -1,0 +1,220 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+)
+
+// changeError is why a change at run time was refused, with the status that the
+// API answers.
+type changeError struct {
+	status int
+	err    error
+}
+
+func (e *changeError) Error() string { return e.err.Error() }
+
+func refuse(status int, format string, args ...any) error {
+	return &changeError{status, fmt.Errorf(format, args...)}
+}
+
+// id is the name of the server in its group.
+func (s *Server) id() string {
+	if s.ID != "" {
+		return s.ID
+	}
+	return s.Address
+}
+
+// etag stands for the configuration of a list of servers.
+func etag(lines []line) string {
+	h := sha256.New()
+	enc := json.NewEncoder(h)
+	for _, l := range lines {
+		_ = enc.Encode(l.server)
+	}
+	return `"` + hex.EncodeToString(h.Sum(nil)[:8]) + `"`
+}
+
+// change edits the servers of a running group, all or nothing. edit gets a copy
+// of the list. match, if not empty, is the If-Match condition. The new etag is
+// returned. Changes last until a configuration of the group that differs from
+// the one in force is started.
+func (r *Runtime) change(match string, edit func([]line) ([]line, error)) (string, error) {
+	if r.key.list != "" {
+		return "", refuse(http.StatusConflict, "group %s is the list of addresses of a handler: change the configuration instead", r.key.name)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.inForce == nil {
+		return "", refuse(http.StatusConflict, "group %s is not running", r.key.name)
+	}
+	if match != "" && match != "*" && match != etag(r.inForce.lines) {
+		return "", refuse(http.StatusPreconditionFailed, "If-Match %s: the servers have changed, their ETag is %s", match, etag(r.inForce.lines))
+	}
+	lines, err := edit(slices.Clone(r.inForce.lines))
+	if err != nil {
+		return "", err
+	}
+	if err := checkLines(lines); err != nil {
+		status := http.StatusBadRequest
+		if errors.Is(err, errNoPrimary) {
+			status = http.StatusConflict
+		}
+		return "", &changeError{status, err}
+	}
+	if err := r.replaceLocked(r.inForce.with(lines)); err != nil {
+		return "", &changeError{http.StatusBadRequest, err}
+	}
+	return etag(lines), nil
+}
+
+// add appends a server.
+func (r *Runtime) add(ctx context.Context, match string, s *Server) (string, error) {
+	peers, err := s.peers(ctx, func(string) []string { return nil }) // may look names up: without the lock
+	if err != nil {
+		return "", &changeError{http.StatusBadRequest, err}
+	}
+	return r.change(match, func(lines []line) ([]line, error) {
+		if indexOf(lines, s.id()) >= 0 {
+			return nil, refuse(http.StatusConflict, "server %s is there already", s.id())
+		}
+		return append(lines, line{s, peers}), nil
+	})
+}
+
+// remove takes a server out; what it is doing it finishes.
+func (r *Runtime) remove(match, id string) error {
+	_, err := r.change(match, func(lines []line) ([]line, error) {
+		i := indexOf(lines, id)
+		if i < 0 {
+			return nil, refuse(http.StatusNotFound, "no server %q in group %q", id, r.key.name)
+		}
+		return slices.Delete(lines, i, i+1), nil
+	})
+	return err
+}
+
+// fixed are the fields of a server that a change cannot touch, with the reason.
+var fixed = map[string]string{
+	"id":      "add a server with the new id and remove this one",
+	"address": "add a server with the new address and remove this one",
+	"resolve": "add a new server and remove this one",
+	"service": "add a new server and remove this one",
+}
+
+// patch changes fields of a server; null puts a field back to its default.
+func (r *Runtime) patch(match, id string, fields map[string]json.RawMessage) (string, error) {
+	for name := range fields {
+		if why, ok := fixed[name]; ok {
+			return "", refuse(http.StatusBadRequest, "%s cannot be changed: %s", name, why)
+		}
+	}
+	return r.change(match, func(lines []line) ([]line, error) {
+		i := indexOf(lines, id)
+		if i < 0 {
+			return nil, refuse(http.StatusNotFound, "no server %q in group %q", id, r.key.name)
+		}
+		s, err := lines[i].server.merge(fields)
+		if err != nil {
+			return nil, &changeError{http.StatusBadRequest, err}
+		}
+		base, err := s.base(lines[i].peers[0].Line)
+		if err != nil {
+			return nil, &changeError{http.StatusBadRequest, err}
+		}
+		peers := slices.Clone(lines[i].peers)
+		for j := range peers {
+			was := peers[j]
+			peers[j] = base
+			peers[j].ID, peers[j].Address, peers[j].Name = was.ID, was.Address, was.Name
+		}
+		lines[i] = line{s, peers}
+		return lines, nil
+	})
+}
+
+// merge returns s with fields set, as if they had been configured.
+func (s *Server) merge(fields map[string]json.RawMessage) (*Server, error) {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]json.RawMessage{}
+	if err := json.Unmarshal(raw, &all); err != nil {
+		return nil, err
+	}
+	for name, value := range fields {
+		if string(value) == "null" {
+			delete(all, name)
+			if !knownField(name) {
+				return nil, fmt.Errorf("unknown field %q", name)
+			}
+			continue
+		}
+		all[name] = value
+	}
+	merged, err := json.Marshal(all)
+	if err != nil {
+		return nil, err
+	}
+	out := new(Server)
+	return out, strictJSON(merged, out)
+}
+
+func knownField(name string) bool {
+	return strictJSON([]byte(`{"`+name+`":null}`), new(Server)) == nil
+}
+
+func indexOf(lines []line, id string) int {
+	return slices.IndexFunc(lines, func(l line) bool { return l.server.id() == id })
+}
+
+// strictJSON decodes one JSON value and refuses unknown fields and what follows
+// it. Errors name the field.
+func strictJSON(raw []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	err := dec.Decode(v)
+	var wrongType *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &wrongType):
+		return fmt.Errorf("field %q: got a JSON %s, expected %s", wrongType.Field, wrongType.Value, jsonName(wrongType))
+	case err != nil:
+		return fmt.Errorf("%s", trimJSON(err))
+	}
+	if dec.More() {
+		return errors.New("unexpected text after the JSON object")
+	}
+	return nil
+}
+
+func jsonName(e *json.UnmarshalTypeError) string {
+	switch e.Type.Kind().String() {
+	case "string":
+		return "a string"
+	case "bool":
+		return "true or false"
+	case "int", "int64":
+		return "a whole number"
+	}
+	return "an object"
+}
+
+func trimJSON(err error) string {
+	const prefix = "json: "
+	if text := err.Error(); len(text) > len(prefix) && text[:len(prefix)] == prefix {
+		return text[len(prefix):]
+	}
+	return "not JSON: " + err.Error()
+}

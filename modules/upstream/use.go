@@ -1,0 +1,91 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package upstream
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+)
+
+// Use returns the live state of a named group for a front that is not
+// reverse_proxy, and takes a reference to it that Release gives back. Such a
+// front knows no default port, so every server needs one.
+func Use(ctx caddy.Context, name string) (*Runtime, error) {
+	g, err := groupOf(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range g.Servers {
+		if !hasPort(s.Address) {
+			return nil, fmt.Errorf("group %s: server %s has no port: a group that stream uses needs one on every line", name, s.Address)
+		}
+	}
+	return acquire(runtimeKey{name: name})
+}
+
+func hasPort(address string) bool {
+	if strings.HasPrefix(address, "unix/") {
+		return true
+	}
+	na, err := caddy.ParseNetworkAddress(address)
+	return err == nil && na.StartPort != 0
+}
+
+// UseAddresses is Use for a list of addresses that has no name: round robin
+// and the default health tracker. kind keeps the lists of different fronts
+// apart; equal lists of one kind share their state.
+func UseAddresses(ctx caddy.Context, kind string, addresses []string) (*Runtime, error) {
+	g := &Group{}
+	for i, a := range addresses {
+		if !hasPort(a) {
+			return nil, fmt.Errorf("address %s: the port is missing", a)
+		}
+		s := &Server{Address: a}
+		if n := countOf(addresses[:i], a); n > 0 {
+			s.ID = fmt.Sprintf("%s#%d", a, n+1)
+		}
+		g.Servers = append(g.Servers, s)
+	}
+	if err := g.loadGuests(ctx); err != nil {
+		return nil, err
+	}
+	list, err := json.Marshal([]any{kind, addresses})
+	if err != nil {
+		return nil, err
+	}
+	key := runtimeKey{name: notInNames.ReplaceAllString(addresses[0], "-"), list: string(list)}
+	r, err := acquire(key)
+	if err != nil {
+		return nil, err
+	}
+	if g.lines, err = resolveLines(ctx, g.Servers, r.addressesOf); err == nil {
+		g.digest = key.list
+		err = r.propose(g.generation(), ctx.Logger(&App{}))
+	}
+	if err != nil {
+		_ = r.release()
+		return nil, err
+	}
+	return r, nil
+}
+
+func countOf(list []string, s string) int {
+	n := 0
+	for _, x := range list {
+		if x == s {
+			n++
+		}
+	}
+	return n
+}
+
+// Release gives back the reference that Use took.
+func (r *Runtime) Release() error { return r.release() }
+
+// Logger returns the logger of the group's events.
+func (r *Runtime) Logger() *zap.Logger { return r.logger.Load() }
