@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	_ "github.com/caddy-upstream/caddy-upstream"
 	"github.com/caddy-upstream/caddy-upstream/internal/testnet"
 
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
@@ -43,7 +44,11 @@ func find(t *testing.T, dir string) []string {
 }
 
 func TestEveryExampleAdaptsValidatesAndStarts(t *testing.T) {
-	for _, path := range find(t, ".") {
+	found := find(t, ".")
+	if len(found) == 0 {
+		t.Fatal("no examples")
+	}
+	for _, path := range found {
 		t.Run(filepath.ToSlash(path), func(t *testing.T) {
 			run(t, check(t, path))
 		})
