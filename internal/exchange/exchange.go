@@ -51,6 +51,11 @@ type Attempt struct {
 	// Error.Stale set) and not repaired on a fresh connection.
 	StaleFails bool
 
+	// NoReuse asks for the connection to be closed when the exchange ends, as
+	// nginx does after a try that failed. The caller may set it between the
+	// return of Exchange and the first use of the response's body.
+	NoReuse bool
+
 	// Start is when the try began, just before connecting. The transport sets
 	// it if it is zero. All durations below count from it.
 	Start time.Time
@@ -84,7 +89,8 @@ type Aborter interface {
 
 // Reset makes a ready for a further try. No exchange may be using it.
 func (a *Attempt) Reset() {
-	a.Ender, a.StaleFails, a.Start, a.Reused = nil, false, time.Time{}, false
+	a.Ender, a.StaleFails, a.NoReuse = nil, false, false
+	a.Start, a.Reused = time.Time{}, false
 	for _, v := range []*atomic.Int64{&a.connect, &a.header, &a.response, &a.sent, &a.received} {
 		v.Store(0)
 	}

@@ -38,3 +38,18 @@ type Store interface {
 type Binder interface {
 	Bind(store Store, settings Keepalive) error
 }
+
+// ConnStats counts the connections to one server.
+type ConnStats struct {
+	Address string // a Caddy network address
+	Idle    int    // kept now
+	Created uint64 // opened so far
+	Reused  uint64 // requests that found one kept
+}
+
+// ConnCounter is implemented by transports that keep connections, and by what
+// they keep in a Store.
+type ConnCounter interface {
+	// ConnStats returns one entry for each address, sorted.
+	ConnStats() []ConnStats
+}
