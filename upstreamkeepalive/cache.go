@@ -55,15 +55,15 @@ type cache struct {
 
 	// watch guards the one registration with the group's state.
 	watch sync.Once
-	// identities are those in use in this cache, with their number of users.
-	identities map[*identity]int
+	// identities are those in use in this cache.
+	identities map[*identity]struct{}
 }
 
 func newCache() *cache {
 	c := &cache{
 		buckets:    make(map[key]*bucket),
 		quit:       make(chan struct{}),
-		identities: make(map[*identity]int),
+		identities: make(map[*identity]struct{}),
 	}
 	c.recent.which, c.expiry.which = byUse, byExpiry
 	return c
@@ -127,7 +127,7 @@ func (ca *cache) dropped(b *bucket) {
 func (ca *cache) put(c *conn, l *limits, now time.Time) {
 	var victims victims
 	ca.mu.Lock()
-	if ca.closed || c.bucket.removed || l.connections <= 0 {
+	if ca.closed || c.bucket.removed || c.bucket.identity.users <= 0 || l.connections <= 0 {
 		victims.add(c)
 	} else {
 		for ca.recent.n >= l.connections {

@@ -46,7 +46,6 @@ var optionTable = map[string]option{
 	"tls_client_auth":          tlsOption(1, 2, "a name to automate a certificate for, or a certificate file and a key file", setClientAuth),
 	"tls_curves":               tlsOption(1, math.MaxInt, "names of curves", func(c *reverseproxy.TLSConfig, a []string) { c.Curves = a }),
 	"tls_except_ports":         tlsOption(1, math.MaxInt, "port numbers", func(c *reverseproxy.TLSConfig, a []string) { c.ExceptPorts = a }),
-	"tls_trusted_ca_certs":     tlsOption(1, math.MaxInt, "certificate files", func(c *reverseproxy.TLSConfig, a []string) { c.RootCAPEMFiles = a }),
 	"tls_timeout":              {1, 1, "a duration greater than 0, such as 10s", setTLSTimeout, nil},
 	"tls_renegotiation":        {1, 1, "never, once or freely", setRenegotiation, nil},
 	"tls_trust_pool":           {parse: parseTrustPool},
@@ -75,7 +74,6 @@ var optionTable = map[string]option{
 //	    tls_curves <name...>
 //	    tls_except_ports <port...>
 //	    tls_renegotiation never|once|freely
-//	    tls_trusted_ca_certs <file...>
 //	}
 func (t *Transport) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the name of the transport
@@ -96,9 +94,6 @@ func (t *Transport) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		if !known {
 			return d.Errf("upstream_keepalive: unknown option %q: expected one of %s", name, strings.Join(OptionNames(), ", "))
 		}
-	}
-	if t.TLS != nil && t.TLS.CARaw != nil && len(t.TLS.RootCAPEMFiles) > 0 {
-		return d.Err("upstream_keepalive: tls_trust_pool and tls_trusted_ca_certs: expected only one of them")
 	}
 	return nil
 }

@@ -17,10 +17,13 @@ type identity struct {
 	settings string         // canonical text of the configuration
 	certs    [32]byte       // digest of the client certificates
 	roots    *x509.CertPool // as loaded: a file may change between two loads
+
+	local bool // one transport's own
+	users int  // transports that use it; guarded by cache.mu
 }
 
 func (id *identity) equal(o *identity) bool {
-	if id.settings != o.settings || id.certs != o.certs || (id.roots == nil) != (o.roots == nil) {
+	if id.local || o.local || id.settings != o.settings || id.certs != o.certs || (id.roots == nil) != (o.roots == nil) {
 		return false
 	}
 	return id.roots == nil || id.roots.Equal(o.roots)
@@ -56,31 +59,34 @@ func (t *Transport) identify() (plain, secure *identity, err error) {
 }
 
 // join returns the identity in ca that equals id, which is id itself if there
-// is none yet, and counts one more user.
-func (ca *cache) join(id *identity) *identity {
+// is none yet or it is local, and counts one more user.
+func (ca *cache) join(id *identity, local bool) *identity {
 	if id == nil {
 		return nil
 	}
 	ca.mu.Lock()
 	defer ca.mu.Unlock()
+	id.local = local
 	for known := range ca.identities {
 		if known.equal(id) {
-			ca.identities[known]++
-			return known
+			id = known
+			break
 		}
 	}
-	ca.identities[id] = 1
+	id.users++
+	ca.identities[id] = struct{}{}
 	return id
 }
 
-// leave undoes join. Connections of an identity that nobody uses are closed.
+// leave undoes join. Connections of an identity that nobody uses any more are
+// closed, and no more are kept.
 func (ca *cache) leave(id *identity) {
 	if id == nil {
 		return
 	}
 	var victims victims
 	ca.mu.Lock()
-	if ca.identities[id]--; ca.identities[id] <= 0 {
+	if id.users--; id.users == 0 {
 		delete(ca.identities, id)
 		for _, b := range ca.buckets {
 			if b.identity == id {

@@ -83,8 +83,9 @@ type Transport struct {
 	// Default: 60s.
 	ReadTimeout caddy.Duration `json:"read_timeout,omitempty"`
 
-	// The version of requests: 1.0 or 1.1. Connections are never kept with 1.0,
-	// and request bodies of unknown length are answered with 411. Default: 1.1.
+	// The version of requests: 1.0 or 1.1. Request bodies of unknown length
+	// cannot be sent with 1.0: they are answered with 411. Whether a connection
+	// is kept depends on the response alone. Default: 1.1.
 	HTTPVersion string `json:"http_version,omitempty"`
 
 	// The largest header block of a response, in bytes; a larger one is an
@@ -118,9 +119,9 @@ type Transport struct {
 	sessions  sessions
 
 	cache         *cache
-	local         bool // cache ends with this configuration
+	bound         bool // cache is the group's
+	left          bool // cache is used no more, except by requests
 	plain, secure *identity
-	unwatch       func()
 }
 
 // CaddyModule returns the Caddy module information.
@@ -241,76 +242,70 @@ func (t *Transport) adopt(group exchange.Keepalive) {
 		l.timeout = d
 	}
 	t.options.http10 = t.HTTPVersion == "1.0"
-	if t.options.http10 || t.ProxyProtocol != "" {
+	if t.ProxyProtocol != "" {
 		l.connections = 0
 	}
 	t.options.close = l.connections == 0
 	t.limits = l
 }
 
-// use makes ca the cache, instead of the one before.
+// use makes ca the cache, instead of the one before. If local, nobody else
+// takes the connections that t puts there.
 func (t *Transport) use(ca *cache, local bool) error {
 	plain, secure, err := t.identify()
 	if err != nil {
 		return fmt.Errorf("upstream_keepalive: %w", err)
 	}
 	t.leave()
-	t.cache, t.local = ca, local
-	t.plain, t.secure = ca.join(plain), ca.join(secure)
+	t.cache, t.left = ca, false
+	t.plain, t.secure = ca.join(plain, local), ca.join(secure, local)
 	return nil
 }
 
+// leave closes the idle connections that nobody else can use.
 func (t *Transport) leave() {
-	if t.cache == nil {
+	if t.cache == nil || t.left {
 		return
 	}
+	t.left = true
 	t.cache.leave(t.plain)
 	t.cache.leave(t.secure)
-	if t.local {
+	if !t.bound {
 		_ = t.cache.Close()
 	}
-	t.plain, t.secure = nil, nil
 }
 
-// storeKey is where a group keeps the shared cache.
+// storeKey is where a group keeps its cache.
 const storeKey = "upstreamkeepalive"
 
-// Bind implements exchange.Binder.
+// Bind implements exchange.Binder. The group has one cache, whose limit is for
+// all its handlers, as in nginx; local only says who may take a connection.
 func (t *Transport) Bind(store exchange.Store, settings exchange.Keepalive) error {
-	t.adopt(settings)
-	local := t.Keepalive == nil && settings.Connections == nil
-	if t.Keepalive != nil {
-		local = t.KeepaliveLocal
-	} else if settings.Connections != nil {
-		local = settings.Local
-	}
-	if local {
-		t.unwatch = store.OnRemove(t.cache.remove)
-		return nil
-	}
 	ca, ok := store.Shared(storeKey, func() io.Closer { return newCache() }).(*cache)
 	if !ok {
 		return fmt.Errorf("upstream_keepalive: the group keeps something else under %q", storeKey)
 	}
 	// It lives as long as the store does.
 	ca.watch.Do(func() { store.OnRemove(ca.remove) })
-	return t.use(ca, false)
+	t.adopt(settings)
+	local := true
+	switch {
+	case t.Keepalive != nil:
+		local = t.KeepaliveLocal
+	case settings.Connections != nil:
+		local = settings.Local
+	}
+	if err := t.use(ca, local); err != nil {
+		return err
+	}
+	t.bound = true
+	return nil
 }
 
 // Cleanup closes the idle connections that end with this configuration.
 // Requests may still be running, and may still begin.
 func (t *Transport) Cleanup() error {
-	if t.unwatch != nil {
-		t.unwatch()
-	}
-	if t.cache == nil {
-		return nil
-	}
-	if t.local {
-		return t.cache.Close()
-	}
-	t.cache.leave(t.plain)
-	t.cache.leave(t.secure)
+	t.leave()
 	return nil
 }
 
@@ -400,6 +395,8 @@ var (
 	_ caddy.CleanerUpper                               = (*Transport)(nil)
 	_ exchange.Exchanger                               = (*Transport)(nil)
 	_ exchange.Binder                                  = (*Transport)(nil)
+	_ exchange.ConnCounter                             = (*Transport)(nil)
+	_ exchange.ConnCounter                             = (*cache)(nil)
 	_ reverseproxy.TLSTransport                        = (*Transport)(nil)
 	_ reverseproxy.ProxyProtocolTransport              = (*Transport)(nil)
 	_ reverseproxy.ContentLengthRequiredTransport      = (*Transport)(nil)

@@ -7,8 +7,6 @@ package upstreamkeepalive
 
 import "golang.org/x/sys/unix"
 
-const canProbe = true
-
 // POLLHUP and POLLERR are always reported.
 const readable = unix.POLLIN | unix.POLLPRI
 

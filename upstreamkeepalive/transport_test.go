@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +23,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(benchServer) != "" {
+		serveBenchmarks()
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 

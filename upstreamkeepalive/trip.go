@@ -37,9 +37,8 @@ type trip struct {
 	in   incoming
 
 	// state tells Abort what to do; ended guards the end.
-	state    atomic.Int32
-	ended    atomic.Bool
-	released bool // c belongs to somebody else now; set while detached
+	state atomic.Int32
+	ended atomic.Bool
 
 	// For RoundTrip, which has no attempt from outside.
 	own  exchange.Attempt
@@ -316,12 +315,6 @@ func (x *trip) deliver(h *head, sent bool) *exchange.Error {
 	if !x.state.CompareAndSwap(inTrip, inBody) {
 		return x.fail("read header", context.Canceled)
 	}
-	if x.in.mode == emptyBody {
-		// The connection is free already; the end is told when the caller
-		// has seen the response.
-		x.release(nil)
-		x.a.Attach(x)
-	}
 	return nil
 }
 
@@ -333,23 +326,17 @@ func (x *trip) Abort() {
 		x.c.abort()
 		return
 	}
-	if !x.released {
-		x.c.aborted.Store(true)
-		x.c.closeNow()
-	}
+	x.c.aborted.Store(true)
+	x.c.closeNow()
 	// The caller may have panicked before it closes the body.
 	go x.end(context.Canceled)
 }
 
 // release gives the connection back, to the cache if it can be used again.
 func (x *trip) release(err error) {
-	aborted := x.a.Detach()
-	if x.released {
-		return
-	}
-	x.released = true
 	c := x.c
-	reusable := err == nil && !aborted && x.in.reusable()
+	aborted := x.a.Detach()
+	reusable := err == nil && !aborted && !x.a.NoReuse && x.in.reusable()
 	if x.body != nil && !x.body.settled(reusable) {
 		reusable = false
 	}

@@ -1,0 +1,184 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package upstreamkeepalive
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+	"golang.org/x/sys/unix"
+)
+
+const benchServer = "UPSTREAMKEEPALIVE_BENCH_SERVER"
+
+// serveBenchmarks is the server's process: it answers as cheaply as possible.
+func serveBenchmarks() {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(l.Addr())
+	go func() { // ends with its parent
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	answer := []byte("HTTP/1.1 200 OK\r\nServer: nginx/1.31.5\r\nDate: Sun, 29 Nov 2026 22:00:00 GMT\r\n" +
+		"Content-Type: text/plain\r\nContent-Length: 100\r\nConnection: keep-alive\r\n" +
+		"Last-Modified: Sun, 29 Nov 2026 20:00:00 GMT\r\nETag: \"6745a0c0-64\"\r\nAccept-Ranges: bytes\r\n\r\n" +
+		strings.Repeat("x", 100))
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			r := bufio.NewReader(c)
+			for {
+				line, err := r.ReadSlice('\n')
+				if err != nil {
+					c.Close()
+					return
+				}
+				if len(line) == 2 {
+					if _, err := c.Write(answer); err != nil {
+						return
+					}
+				}
+			}
+		}()
+	}
+}
+
+func startBenchServer(b *testing.B) net.Addr {
+	b.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	cmd.Env = append(os.Environ(), benchServer+"=1")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		in.Close()
+		_ = cmd.Wait()
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		b.Fatal(err)
+	}
+	addr, err := net.ResolveTCPAddr("tcp", strings.TrimSpace(line))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return addr
+}
+
+// cpu is this process's processor time: the server's is not in it.
+func cpu() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// proxied is a request as Caddy's handler passes it on.
+func proxied(ctx context.Context, tb testing.TB, to net.Addr) *http.Request {
+	req := requestCtx(ctx, tb, "GET", to, nil)
+	req.RequestURI = ""
+	req.URL.Host = to.String()
+	req.Host = "example.com"
+	req.Header = http.Header{
+		"User-Agent":        {"Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"},
+		"Accept":            {"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"},
+		"Accept-Language":   {"en-US,en;q=0.5"},
+		"Accept-Encoding":   {"gzip, deflate, br, zstd"},
+		"X-Forwarded-For":   {"192.0.2.1"},
+		"X-Forwarded-Host":  {"example.com"},
+		"X-Forwarded-Proto": {"http"},
+		"Via":               {"1.1 Caddy"},
+	}
+	return req
+}
+
+func roundTrips(b *testing.B, rt http.RoundTripper, to net.Addr, parallel int) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	ctx = context.WithValue(ctx, caddy.ReplacerCtxKey, caddy.NewReplacer())
+	ctx = context.WithValue(ctx, caddyhttp.VarsCtxKey, map[string]any{})
+	one := func(req *http.Request, buf []byte) {
+		res, err := rt.RoundTrip(req)
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		for err == nil {
+			_, err = res.Body.Read(buf)
+		}
+		if err != io.EOF || res.StatusCode != 200 {
+			b.Errorf("status %d, body %v", res.StatusCode, err)
+		}
+		res.Body.Close()
+	}
+	b.ReportAllocs()
+	before := cpu()
+	if parallel == 0 {
+		req, buf := proxied(ctx, b, to), make([]byte, 32<<10)
+		for b.Loop() {
+			one(req, buf)
+		}
+	} else {
+		b.SetParallelism(parallel)
+		b.RunParallel(func(pb *testing.PB) {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			req, buf := proxied(ctx, b, to), make([]byte, 32<<10)
+			for pb.Next() {
+				one(req, buf)
+			}
+		})
+	}
+	b.ReportMetric(float64(cpu()-before)/float64(b.N), "cpu-ns/op")
+}
+
+// BenchmarkRoundTrip compares a whole round trip with that of Caddy's own http
+// transport: what this process spends, the server being another one.
+func BenchmarkRoundTrip(b *testing.B) {
+	to := startBenchServer(b)
+	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
+	defer cancel()
+	n := 256
+	theirs := &reverseproxy.HTTPTransport{KeepAlive: &reverseproxy.KeepAlive{MaxIdleConnsPerHost: n}}
+	if err := theirs.Provision(ctx); err != nil {
+		b.Fatal(err)
+	}
+	defer theirs.Cleanup()
+	ours := provisioned(b, &Transport{Keepalive: &n})
+	for _, parallel := range []int{0, 32} {
+		name := "serial"
+		if parallel > 0 {
+			name = "parallel"
+		}
+		b.Run(name+"/ours", func(b *testing.B) { roundTrips(b, ours, to, parallel) })
+		b.Run(name+"/caddy", func(b *testing.B) { roundTrips(b, theirs, to, parallel) })
+	}
+}
