@@ -1,0 +1,275 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/testnet"
+)
+
+// CASES 2.
+func TestWeights511GiveNginxsOrderTwiceAndLogItsCurrentWeights(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 3)
+	p := serve(t, group("app", b[0].Addr()+" weight=5", b[1].Addr(), b[2].Addr()), "\tproxy_pass app")
+	if got, want := p.bodies(14, "/"), "a a b a c a a a a b a c a a"; got != want {
+		t.Errorf("answers %s, want %s", got, want)
+	}
+	var weights []any
+	for _, l := range p.logs("peer selected", "app")[:7] {
+		weights = append(weights, l.Fields["current_weight"])
+		if l.Fields["level"] != "debug" {
+			t.Errorf("level of %s is not debug", l.Text)
+		}
+	}
+	if got, want := fmt.Sprint(weights), "[-2 -4 -4 -1 -2 2 0]"; got != want {
+		t.Errorf("current weights %s, want %s", got, want)
+	}
+	first := p.logs("peer selected", "app")[0]
+	if want := map[string]any{"peer": b[0].Addr(), "tries_left": 2}; !first.Has(want) {
+		t.Errorf("first pick logs %s, want %v", first.Text, want)
+	}
+}
+
+// CASES 1 and 2.
+func TestReorderingServerLinesChangesNoServersShare(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 2)
+	heavy, light := b[0].Addr()+" weight=3", b[1].Addr()
+	p := serve(t, group("one", heavy, light)+group("two", light, heavy),
+		"\tproxy_pass /one one\n\tproxy_pass /two two")
+	if got, want := p.bodies(8, "/one"), "a a b a a a b a"; got != want {
+		t.Errorf("weights 3,1: answers %s, want %s", got, want)
+	}
+	got := p.bodies(8, "/two")
+	if a, b := strings.Count(got, "a"), strings.Count(got, "b"); a != 6 || b != 2 {
+		t.Errorf("lines in the other order: answers %s, want 6 a and 2 b", got)
+	}
+}
+
+// CASES 3.
+func TestAServerWithoutOptionsInAStaticListHasWeightOne(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 3)
+	p := serve(t, "", fmt.Sprintf(`
+	reverse_proxy %s %s %s {
+		lb_policy smooth_round_robin {
+			server %s weight=2
+		}
+	}`, b[0].Addr(), b[1].Addr(), b[2].Addr(), b[0].Addr()))
+	if got, want := p.bodies(8, "/"), "a b c a a b c a"; got != want {
+		t.Errorf("answers %s, want %s", got, want)
+	}
+}
+
+// CASES 13.
+func TestABackupAnswersWhileThePrimaryRefusesAndNotAfterItIsBack(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 2)
+	b[0].Stop()
+	p := serve(t, group("app", b[0].Addr()+" fail_timeout=2s", b[1].Addr()+" backup"), "\tproxy_pass app")
+	if got, want := p.bodies(50, "/"), repeat("b", 50); got != want {
+		t.Errorf("primary down: answers %s", got)
+	}
+	b[0].Restart()
+	testnet.Eventually(t, 10*time.Second, "the primary answers again", func() bool { return p.get("/").Text() == "a" })
+	p.WaitLog(t, "server recovered", map[string]any{"group": "app", "server": b[0].Addr()})
+	if got, want := p.bodies(10, "/"), repeat("a", 10); got != want {
+		t.Errorf("primary back: answers %s, want %s", got, want)
+	}
+}
+
+// CASES 15.
+func TestMaxConnsIsExactAmongParallelAndSlowlyUploadingClients(t *testing.T) {
+	t.Parallel()
+	b := testnet.NewBackend(t, testnet.Answer{Body: "ok", Delay: 5 * time.Millisecond})
+	p := serve(t, group("app", b.Addr()+" max_conns=2"), `
+	proxy_pass /stream app {
+		request_buffering off
+	}
+	proxy_pass app`)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	statuses := map[int]int{}
+	for i := range 200 {
+		wg.Go(func() {
+			status, err := slowOrPlain(p, i)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				t.Error(err)
+			}
+			statuses[status]++
+		})
+	}
+	wg.Wait()
+	if _, most := b.InFlight(); most > 2 {
+		t.Errorf("%d requests at the backend at once, want at most 2", most)
+	}
+	if statuses[200] == 0 || statuses[200]+statuses[502] != 200 {
+		t.Errorf("statuses %v, want 200 and 502 only", statuses)
+	}
+	p.waitConns(0)
+}
+
+// slowOrPlain sends a GET, or as every fourth an upload in two parts.
+func slowOrPlain(p *proxy, i int) (int, error) {
+	c, err := testnet.Dial(p.Addr("front"))
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	if i%4 != 0 {
+		res, err := c.Do("GET", "/", nil, nil)
+		return res.Status, err
+	}
+	err = c.Send("POST /stream HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n01234")
+	if err != nil {
+		return 0, err
+	}
+	time.Sleep(20 * time.Millisecond) // a slow client, not a wait
+	_ = c.Send("56789")               // an early 502 may have closed the connection
+	res, err := c.Receive("POST")
+	return res.Status, err
+}
+
+// CASES 17.
+func TestMaxConnsNeverRefusesRequestsOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 1)
+	p := serve(t, group("app", b[0].Addr()+" max_conns=2"), "\tproxy_pass app")
+	if got, want := p.bodies(100, "/"), repeat("a", 100); got != want {
+		t.Errorf("answers %s", got)
+	}
+	p.waitConns(0)
+}
+
+func TestASingleServerIsNeverMarkedDown(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 3)
+	spare, exempt, counted := b[0], b[1], b[2]
+	p := serve(t,
+		group("alone", spare.Addr()+" max_fails=1")+
+			group("beside", exempt.Addr()+" max_fails=1", testnet.RefusedAddr(t)+" down")+
+			group("counts", counted.Addr()+" max_fails=1", testnet.RefusedAddr(t)+" down", "single_counts_down on"),
+		"\tproxy_pass /alone alone\n\tproxy_pass /beside beside\n\tproxy_pass /counts counts")
+	for _, s := range b {
+		s.Stop()
+	}
+	for _, target := range []string{"/alone", "/beside", "/counts"} {
+		if got, want := p.bodies(5, target), repeat("502", 5); got != want {
+			t.Errorf("%s refused: answers %s, want %s", target, got, want)
+		}
+	}
+	for _, s := range b {
+		s.Restart()
+	}
+	for target, want := range map[string]string{"/alone": "a", "/beside": "b", "/counts": "502"} {
+		if got := p.bodies(1, target); got != want {
+			t.Errorf("%s is back: answer %s, want %s", target, got, want)
+		}
+	}
+	for group, want := range map[string]int{"alone": 0, "beside": 0, "counts": 1} {
+		if got := len(p.logs("server temporarily disabled", group)); got != want {
+			t.Errorf("group %s: %d warnings, want %d", group, got, want)
+		}
+	}
+	if f := p.servers("alone")[0].State.Fails; f != 0 {
+		t.Errorf("fails of a single server = %d, want 0", f)
+	}
+}
+
+func TestEverythingDownIs502AtOnceWithoutSpinning(t *testing.T) {
+	t.Parallel()
+	dead := []string{testnet.RefusedAddr(t), testnet.RefusedAddr(t)}
+	observed := []string{testnet.RefusedAddr(t), testnet.RefusedAddr(t)}
+	p := serve(t, group("app", dead...)+group("seen", observed...), `
+	proxy_pass /app app
+	reverse_proxy /seen {
+		lb_policy upstream seen
+		lb_retries 1
+	}`)
+	p.get("/app?first")
+	p.get("/seen?first")
+	before := cpuTime(t, p.PID())
+	for i := range 50 {
+		began := time.Now()
+		for target, want := range map[string]int{"/app": 502, "/seen": 503} {
+			if res := p.get(target); res.Status != want {
+				t.Fatalf("%s: status %d, want %d", target, res.Status, want)
+			}
+		}
+		if d := time.Since(began); d > 2*time.Second {
+			t.Fatalf("requests %d took %v, want an answer at once", i, d)
+		}
+	}
+	// Spinning for as little as 50 ms in each of the 100 requests would be 5 s.
+	if used := cpuTime(t, p.PID()) - before; used > 3*time.Second {
+		t.Errorf("100 refusals used %v of CPU", used)
+	}
+	for _, g := range []string{"app", "seen"} {
+		lines := p.logs("no live upstreams", g)
+		if len(lines) < 50 || lines[0].Fields["level"] != "error" {
+			t.Errorf("group %s: %d ERROR lines, want one for each of 50 requests", g, len(lines))
+		}
+	}
+	addr, status := p.tries("/app?first")
+	if want := strings.Join(dead, ", "); addr != want || status != "502, 502" {
+		t.Errorf("first request: tries %q, %q, want %q, %q", addr, status, want, "502, 502")
+	}
+	if addr, status := p.tries("/app"); addr != "app" || status != "502" {
+		t.Errorf("later request: tries %q, %q, want the group's name and 502", addr, status)
+	}
+	if p.conns() != 0 {
+		t.Error("leases are left open")
+	}
+}
+
+func TestLeastConnPrefersTheIdleServerAndUsesBackupsLast(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 3)
+	hold := make(chan struct{})
+	b[0].Script(func(r testnet.Request) testnet.Answer {
+		if r.Target() == "/hold" {
+			return testnet.Answer{Body: "a", Hold: hold}
+		}
+		return named("a")
+	})
+	p := serve(t, group("app", "least_conn", b[0].Addr(), b[1].Addr(), b[2].Addr()+" backup"), "\tproxy_pass app")
+	done := make(chan int, 1)
+	c := p.dial()
+	go func() {
+		res, err := c.Do("GET", "/hold", nil, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- res.Status
+	}()
+	b[0].WaitRequests(1)
+	if got, want := p.bodies(6, "/"), repeat("b", 6); got != want {
+		t.Errorf("while a is busy: answers %s, want %s", got, want)
+	}
+	close(hold)
+	if status := <-done; status != http.StatusOK {
+		t.Errorf("held request: status %d, want 200", status)
+	}
+	p.waitConns(0)
+	got := strings.Fields(p.bodies(6, "/"))
+	slices.Sort(got)
+	if want := "[a a a b b b]"; fmt.Sprint(got) != want {
+		t.Errorf("idle servers: answers %v, want %s", got, want)
+	}
+	b[0].Stop()
+	b[1].Stop()
+	if got := p.bodies(2, "/"); got != "c c" {
+		t.Errorf("primaries refuse: answers %s, want c c", got)
+	}
+}
