@@ -1,0 +1,453 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/testnet"
+)
+
+func TestADeadThirdServerCostsOneRetryAndOneWarning(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 2)
+	dead := testnet.RefusedAddr(t)
+	p := serve(t, group("app", b[0].Addr(), b[1].Addr(), dead), `
+	proxy_pass app {
+		header_down X-Addr {http.upstream.addr}
+		header_down X-Status {http.upstream.status}
+	}`)
+	var third testnet.Response
+	for i, want := range strings.Fields("a b a b a b") {
+		res := p.get(fmt.Sprintf("/%d", i+1))
+		if res.Status != 200 || res.Text() != want {
+			t.Errorf("request %d: %d %q, want 200 %q", i+1, res.Status, res.Text(), want)
+		}
+		if i == 2 {
+			third = res
+		}
+	}
+	tried := dead + ", " + b[0].Addr()
+	if got := third.Get("X-Addr"); got != tried {
+		t.Errorf("third request: {http.upstream.addr} = %q, want %q", got, tried)
+	}
+	if got := third.Get("X-Status"); got != "502, 200" {
+		t.Errorf("third request: {http.upstream.status} = %q, want %q", got, "502, 200")
+	}
+	if addr, status := p.tries("/3"); addr != tried || status != "502, 200" {
+		t.Errorf("third request: access log has %q, %q", addr, status)
+	}
+	warnings := p.logs("server temporarily disabled", "app")
+	if len(warnings) != 1 {
+		t.Fatalf("%d warnings, want 1", len(warnings))
+	}
+	if w := warnings[0]; w.Fields["level"] != "warn" || !w.Has(map[string]any{"server": dead, "fails": 1, "fail_timeout": 10}) ||
+		!strings.Contains(fmt.Sprint(w.Fields["error"]), "refused") {
+		t.Errorf("warning %s", w.Text)
+	}
+	s := p.servers("app")[2]
+	if s.State.State != "unhealthy" || s.State.Picks != 1 || s.State.Fails != 1 {
+		t.Errorf("the dead server is %+v, want unhealthy after one pick", s.State)
+	}
+}
+
+func TestADeadServerIsProbedByExactlyOneRequestAfterFailTimeout(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 3)
+	b[2].Stop()
+	const timeout = 1500 * time.Millisecond
+	p := serve(t, group("app", b[0].Addr(), b[1].Addr(), b[2].Addr()+" fail_timeout=1500ms"), "\tproxy_pass app")
+	if got, want := p.bodies(6, "/"), "a b a b a b"; got != want {
+		t.Fatalf("answers %s, want %s", got, want)
+	}
+	third := func() server { return p.servers("app")[2] }
+	over := func(since time.Time) {
+		t.Helper()
+		testnet.Eventually(t, 10*time.Second, "fail_timeout is over", func() bool {
+			return time.Since(since) > timeout+20*time.Millisecond
+		})
+	}
+	down := *third().State.DownSince
+	for time.Since(down) < timeout-300*time.Millisecond {
+		p.bodies(2, "/")
+	}
+	if n := third().State.Picks; n != 1 {
+		t.Errorf("%d picks within fail_timeout, want 1", n)
+	}
+
+	// Still dead: one of 20 tries it, and is answered by another server.
+	over(down)
+	if got := together(p, 20, "/"); got["a"]+got["b"] != 20 {
+		t.Errorf("20 at once: answers %v, want 20 of a and b", got)
+	}
+	if n := third().State.Picks; n != 2 {
+		t.Errorf("%d picks after fail_timeout, want 2", n)
+	}
+
+	// Alive and slow: one of 20 goes there, and the others do not wait for it.
+	probed := time.Now()
+	hold := make(chan struct{})
+	b[2].SetAnswer(testnet.Answer{Body: "c", Hold: hold})
+	b[2].Restart()
+	over(probed)
+	result := make(chan map[string]int)
+	go func() { result <- together(p, 20, "/") }()
+	testnet.Eventually(t, 10*time.Second, "19 answers while the probe is open", func() bool {
+		return len(b[0].Requests())+len(b[1].Requests()) >= 20 && p.conns() == 1 && third().State.Conns == 1
+	})
+	close(hold)
+	if got := <-result; got["c"] != 1 || got["a"]+got["b"] != 19 {
+		t.Errorf("20 at once: answers %v, want 1 of c and 19 of a and b", got)
+	}
+	l := p.WaitLog(t, "server recovered", map[string]any{"group": "app", "server": b[2].Addr()})
+	if downFor, _ := l.Fields["down_for"].(float64); l.Fields["level"] != "info" || downFor < 2*timeout.Seconds() {
+		t.Errorf("recovery %s", l.Text)
+	}
+	if got := p.bodies(9, "/"); strings.Count(got, "c") != 3 {
+		t.Errorf("recovered: answers %s, want c three times", got)
+	}
+}
+
+// together sends n requests at once, each on a connection of its own, and
+// counts the bodies of the answers; one that is no 200 counts as its status.
+func together(p *proxy, n int, target string) map[string]int {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	count := map[string]int{}
+	for range n {
+		wg.Go(func() {
+			key := ""
+			c, err := testnet.Dial(p.Addr("front"))
+			if err == nil {
+				defer c.Close()
+				var res testnet.Response
+				if res, err = c.Do("GET", target, nil, nil); err == nil {
+					if key = res.Text(); res.Status != 200 {
+						key = fmt.Sprint(res.Status)
+					}
+				}
+			}
+			if err != nil {
+				p.t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			count[key]++
+		})
+	}
+	wg.Wait()
+	return count
+}
+
+func TestRefusedAloneIs502(t *testing.T) {
+	t.Parallel()
+	p := serve(t, group("app", testnet.RefusedAddr(t)), "\tproxy_pass app")
+	if res := p.get("/"); res.Status != 502 {
+		t.Errorf("status %d, want 502", res.Status)
+	}
+}
+
+func TestASilentBackendIs504AfterReadTimeout(t *testing.T) {
+	t.Parallel()
+	b := testnet.NewBackend(t, testnet.Silent)
+	p := serve(t, group("app", b.Addr()), "\tproxy_pass app {\n\t\tread_timeout 1s\n\t}")
+	began := time.Now()
+	res := p.get("/")
+	if d := time.Since(began); res.Status != 504 || d < time.Second || d > 3*time.Second {
+		t.Errorf("status %d after %v, want 504 after 1 s", res.Status, d)
+	}
+}
+
+func TestNextUpstreamOffFailsTheRequestButCountsTheFailure(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 1)
+	p := serve(t, group("app", testnet.RefusedAddr(t), b[0].Addr()), "\tproxy_pass app {\n\t\tnext_upstream off\n\t}")
+	if got, want := p.bodies(3, "/"), "502 a a"; got != want {
+		t.Errorf("answers %s, want %s", got, want)
+	}
+}
+
+// CASES 19.
+func TestFailuresAddUpAlthoughSuccessesLieBetween(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 2)
+	failing := func(r testnet.Request) testnet.Answer {
+		if r.Target() == "/fail" {
+			return testnet.StatusAnswer(500)
+		}
+		return named("a")
+	}
+	b[0].Script(failing)
+	p := serve(t, group("app", b[0].Addr()+" max_fails=3 fail_timeout=1s", b[1].Addr()),
+		"\tproxy_pass app {\n\t\tnext_upstream http_500\n\t}")
+	state := func() string { return p.servers("app")[0].State.State }
+	// The first success of all begins a quiet period, so it comes first.
+	began := time.Now()
+	p.bodies(2, "/")
+	for i, at := range []time.Duration{0, 800, 1600} {
+		testnet.Eventually(t, 10*time.Second, "the time of the next failure", func() bool {
+			return time.Since(began) >= at*time.Millisecond
+		})
+		// Weights are 1 and EW falls: ask until a has failed.
+		for p.servers("app")[0].State.Fails == i {
+			p.get("/fail")
+		}
+		if i < 2 {
+			if state() != "up" {
+				t.Fatalf("after %d failures a is %s, want up", i+1, state())
+			}
+			p.bodies(2, "/")
+		}
+	}
+	if state() != "unhealthy" {
+		t.Errorf("after three failures within two fail_timeouts a is %s, want unhealthy", state())
+	}
+}
+
+// CASES 20.
+func Test403And404GoToTheNextServerAndAreNoFailure(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 2)
+	p := serve(t, group("app", b[0].Addr(), b[1].Addr()), "\tproxy_pass app {\n\t\tnext_upstream http_403 http_404\n\t}")
+	for _, status := range []int{403, 404} {
+		b[0].SetAnswer(testnet.StatusAnswer(status))
+		target := fmt.Sprintf("/%d", status)
+		if got, want := p.bodies(4, target), repeat("b", 4); got != want {
+			t.Errorf("a answers %d: answers %s, want %s", status, got, want)
+		}
+		if _, got := p.tries(target); got != fmt.Sprintf("%d, 200", status) {
+			t.Errorf("tries have status %q, want %d, 200", got, status)
+		}
+	}
+	if n := len(p.logs("server temporarily disabled", "app")); n != 0 {
+		t.Errorf("%d warnings, want none", n)
+	}
+	if s := p.servers("app")[0].State; s.Fails != 0 || s.Failures != 0 || s.State != "up" {
+		t.Errorf("state %+v, want up without failures", s)
+	}
+}
+
+// CASES 21.
+func TestA503CountsOnlyWhereHTTP503IsConfigured(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 2)
+	b[0].SetAnswer(testnet.StatusAnswer(503))
+	p := serve(t, group("plain", b[0].Addr(), b[1].Addr())+group("listed", b[0].Addr(), b[1].Addr()), `
+	proxy_pass /plain plain
+	proxy_pass /listed listed {
+		next_upstream http_503
+	}`)
+	if got, want := p.bodies(4, "/plain"), "503 b 503 b"; got != want {
+		t.Errorf("not listed: answers %s, want %s", got, want)
+	}
+	if got, want := p.bodies(4, "/listed"), "b b b b"; got != want {
+		t.Errorf("listed: answers %s, want %s", got, want)
+	}
+	if a, b := p.servers("plain")[0].State.State, p.servers("listed")[0].State.State; a != "up" || b != "unhealthy" {
+		t.Errorf("the server is %s and %s, want up and unhealthy", a, b)
+	}
+}
+
+// CASES 22. What breaks after the header is no failure, and nothing is repeated.
+func TestAResetWhileTheBodyIsReadIsNoFailureAndSendsNothingTwice(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 2)
+	for _, s := range b {
+		s.SetAnswer(testnet.Answer{Header: []string{"Content-Length: 100"}, Body: "12345", Then: testnet.Reset})
+	}
+	p := serve(t, group("app", b[0].Addr(), b[1].Addr()),
+		"\tproxy_pass app {\n\t\tnext_upstream error timeout invalid_header http_500 http_502 non_idempotent\n\t}")
+	c := p.dial()
+	res, err := c.Do("GET", "/", nil, nil)
+	if err == nil {
+		t.Errorf("the body came whole: %q", res.Body)
+	}
+	if res.Status != 200 || !bytes.HasPrefix([]byte("12345"), res.Body) {
+		t.Errorf("status %d, body %q, want 200 and the beginning of 12345", res.Status, res.Body)
+	}
+	p.waitConns(0)
+	if n := len(b[0].Requests()) + len(b[1].Requests()); n != 1 {
+		t.Errorf("%d requests, want 1", n)
+	}
+	if s := p.servers("app")[0]; s.State.State != "up" || s.State.Failures != 0 {
+		t.Errorf("state %+v, want up without failures", s.State)
+	}
+}
+
+// CASES 23.
+func TestTheSameAddressInTwoGroupsHasTwoStates(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 1)
+	dead := testnet.RefusedAddr(t)
+	p := serve(t, group("one", dead, b[0].Addr())+group("two", dead, b[0].Addr()),
+		"\tproxy_pass /one one\n\tproxy_pass /two two")
+	p.bodies(2, "/one")
+	if a, b := p.servers("one")[0].State.State, p.servers("two")[0].State.State; a != "unhealthy" || b != "up" {
+		t.Errorf("the dead server is %s and %s, want unhealthy and up", a, b)
+	}
+}
+
+// CASES 25.
+func TestOneOfTwoServersDeadFailsNoneOf400RequestsAndNoneMeetsAServerTwice(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 1)
+	dead := testnet.RefusedAddr(t)
+	p := serve(t, group("app", dead+" max_fails=0", b[0].Addr()), `
+	proxy_pass app {
+		header_down X-Addr {http.upstream.addr}
+	}`)
+	browser := testnet.Browser{Addr: p.Addr("front")}
+	defer browser.Close()
+	retried := 0
+	for i := range 400 {
+		res, err := browser.Get("/")
+		if err != nil || res.Status != 200 {
+			t.Fatalf("request %d: status %d, %v", i+1, res.Status, err)
+		}
+		switch res.Get("X-Addr") {
+		case b[0].Addr():
+		case dead + ", " + b[0].Addr():
+			retried++
+		default:
+			t.Fatalf("request %d tried %s", i+1, res.Get("X-Addr"))
+		}
+	}
+	if retried < 190 || retried > 210 {
+		t.Errorf("%d requests tried the dead server first, want about half", retried)
+	}
+}
+
+// CASES 26.
+func TestAClosedConnectionIsRepeatedForIdempotentMethodsOnly(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 2)
+	b[0].SetAnswer(testnet.CloseUnanswered)
+	p := serve(t, group("app", b[0].Addr()+" max_fails=0", b[1].Addr()+" backup"), `
+	proxy_pass /any app {
+		next_upstream error non_idempotent
+	}
+	proxy_pass app`)
+	for _, method := range []string{"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "POST", "LOCK", "PATCH"} {
+		repeatable := !slices.Contains([]string{"POST", "LOCK", "PATCH"}, method)
+		for target, want := range map[string]bool{"/": repeatable, "/any": true} {
+			b[0].Forget()
+			res := testnet.Do(t, method, p.URL("front")+target, nil, nil)
+			if (res.Status == 200) != want || (res.Status == 502) == want {
+				t.Errorf("%s %s: status %d, repeated should be %v", method, target, res.Status, want)
+			}
+			if n := len(b[0].Requests()); n != 1 {
+				t.Errorf("%s %s: the first server got it %d times, want once", method, target, n)
+			}
+		}
+	}
+}
+
+// CASES 27.
+func TestAPostOf1MiBRefusedByTheFirstServerReachesTheSecondWhole(t *testing.T) {
+	t.Parallel()
+	b := testnet.NewBackend(t, named("ok"))
+	p := serve(t, group("app", testnet.RefusedAddr(t), b.Addr()), `
+	proxy_pass /stream app {
+		request_buffering off
+	}
+	proxy_pass app`)
+	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+	for _, target := range []string{"/", "/stream"} {
+		b.Forget()
+		if res := p.post(target, content); res.Status != 200 {
+			t.Errorf("%s: status %d, want 200", target, res.Status)
+		}
+		if got := b.WaitRequests(1)[0]; got.BodySHA256 != testnet.SHA256(content) {
+			t.Errorf("%s: the second server got another body", target)
+		}
+	}
+}
+
+// CASES 28.
+func TestABufferedBodyIsRepeatedWholeAndATooLargeOneNever(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 2)
+	b[0].SetAnswer(testnet.CloseUnanswered)
+	p := serve(t, group("app", b[0].Addr()+" max_fails=0", b[1].Addr()+" backup"), `
+	proxy_pass app {
+		next_upstream error timeout non_idempotent
+		request_max_temp_file 2MiB
+	}`)
+	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+	if res := p.post("/", content); res.Status != 200 {
+		t.Errorf("1 MiB: status %d, want 200", res.Status)
+	}
+	if got := b[1].WaitRequests(1)[0]; got.BodySHA256 != testnet.SHA256(content) {
+		t.Error("1 MiB: the second server got another body")
+	}
+	b[1].Forget()
+	if res := p.post("/", bytes.Repeat(content, 3)); res.Status != 502 {
+		t.Errorf("3 MiB: status %d, want 502", res.Status)
+	}
+	if n := len(b[1].Requests()); n != 0 {
+		t.Errorf("3 MiB: the second server got %d requests, want none", n)
+	}
+}
+
+// CASES 29.
+func TestTheLastServersOwn503IsPassedOn(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 2)
+	b[0].SetAnswer(testnet.Answer{Status: 503, Body: "first"})
+	p := serve(t, group("one", b[0].Addr(), b[1].Addr())+group("both", b[0].Addr(), b[1].Addr()), `
+	proxy_pass /one one {
+		next_upstream http_503
+	}
+	proxy_pass /both both {
+		next_upstream http_503
+	}`)
+	if got := p.bodies(1, "/one"); got != "b" {
+		t.Errorf("503 then 200: answer %s, want b", got)
+	}
+	b[1].SetAnswer(testnet.Answer{Status: 503, Header: []string{"X-Own: yes"}, Body: "second"})
+	res := p.get("/both")
+	if res.Status != 503 || res.Text() != "second" || res.Get("X-Own") != "yes" {
+		t.Errorf("both 503: %d %q, want the second server's own", res.Status, res.Text())
+	}
+}
+
+// CASES 30.
+func TestTriesAndTimeLimitTheWalkEachForItself(t *testing.T) {
+	t.Parallel()
+	slow := make([]*testnet.Backend, 3)
+	for i := range slow {
+		slow[i] = testnet.NewBackend(t, testnet.Silent)
+	}
+	dead := []string{testnet.RefusedAddr(t), testnet.RefusedAddr(t), testnet.RefusedAddr(t)}
+	p := serve(t, group("slow", slow[0].Addr(), slow[1].Addr(), slow[2].Addr())+group("dead", dead...), `
+	proxy_pass /tries dead {
+		next_upstream_tries 2
+	}
+	proxy_pass /time slow {
+		read_timeout 300ms
+		next_upstream_timeout 450ms
+	}`)
+	began := time.Now()
+	if got := p.bodies(1, "/tries"); got != "502" {
+		t.Errorf("tries 2: answer %s, want 502", got)
+	}
+	if d := time.Since(began); d > 2*time.Second {
+		t.Errorf("two refused tries took %v, want no wait between them", d)
+	}
+	if addr, status := p.tries("/tries"); addr != dead[0]+", "+dead[1] || status != "502, 502" {
+		t.Errorf("tries 2: tried %q, %q", addr, status)
+	}
+	if got := p.bodies(1, "/time"); got != "504" {
+		t.Errorf("time: answer %s, want 504", got)
+	}
+	if _, status := p.tries("/time"); status != "504, 504" {
+		t.Errorf("time: tries %q, want a second try after 300 ms and none after 600", status)
+	}
+}
