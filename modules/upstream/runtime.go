@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
+	"github.com/caddy-upstream/caddy-upstream/internal/pools"
 )
 
 // Runtime is the live state of one group. It outlives configurations: each one
@@ -65,7 +66,7 @@ func (g *generation) with(lines []line) *generation {
 	return &n
 }
 
-var runtimes = caddy.NewUsagePool()
+var runtimes = pools.New("group")
 
 // acquire returns the live state of a group, new if there is none, and takes
 // a reference to it.
