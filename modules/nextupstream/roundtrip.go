@@ -94,6 +94,7 @@ func (t *Transport) replace(w *upstream.Walk, try *upstream.Try, req *http.Reque
 	if event&(peer.On403|peer.On404) != 0 {
 		outcome = peer.Next
 	}
+	try.Attempt.NoReuse = outcome == peer.Failed
 	try.Fail(res.StatusCode, fmt.Errorf("status %d", res.StatusCode))
 	try.Finish(outcome, now)
 	res.Body.Close()
