@@ -20,11 +20,11 @@
 // per direction only while bytes are in it: when the receiver does not take
 // them.
 //
-// Waiting happens in Go's network poller, from within one call of
-// syscall.RawConn.Read per direction: its function is called when the source
-// may be readable, moves until nothing is left, and returns to wait. Looking
-// until nothing is left costs one system call, which is needed: the poller is
-// edge triggered, and the end of the stream may have come with the last bytes.
+// Waiting happens in Go's network poller, through syscall.RawConn. A direction
+// tries first and waits when there is nothing, so that a message costs three
+// system calls: in, out, and the look that finds nothing. The last is needed:
+// the poller is edge triggered, and the end of the stream may have come with
+// the last bytes.
 //
 // Where an end is TLS, or the system is another, bytes are copied. A buffer is
 // taken from a pool when there is something to read, where that can be known

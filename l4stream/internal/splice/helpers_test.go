@@ -107,7 +107,7 @@ func expect(t testing.TB, c net.Conn, want string) {
 	_ = c.SetReadDeadline(time.Now().Add(patience))
 	b := make([]byte, len(want))
 	if _, err := io.ReadFull(c, b); err != nil || string(b) != want {
-		t.Fatalf("received %q, %v, want %q", b, err, want)
+		t.Fatalf("received %.40q, %v, want %.40q (%d bytes)", b, err, want, len(want))
 	}
 }
 
@@ -115,7 +115,7 @@ func expectEnd(t testing.TB, c net.Conn) {
 	t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(patience))
 	if b, err := io.ReadAll(c); err != nil || len(b) > 0 {
-		t.Fatalf("received %q, %v, want the end", b, err)
+		t.Fatalf("received %.40q, %v, want the end", b, err)
 	}
 }
 

@@ -16,15 +16,12 @@ func (d *direction) pump() outcome {
 	if !ok {
 		return d.copyAll()
 	}
-	r := &reader{d: d}
-	move := r.copyReadable
+	m := &mover{d: d}
 	if dst, ok := plain(d.dst); ok {
-		r.dst, r.out, r.pool = dst, r.writable, pickPool()
-		move = r.spliceReadable
+		m.pool = pickPool()
+		return m.run(src, dst)
 	}
-	// An error of Read itself is that the session was stopped.
-	_ = src.Read(move)
-	return r.end
+	return m.run(src, nil)
 }
 
 // plain returns the raw form of a connection whose bytes are those of its
@@ -44,115 +41,139 @@ func plain(c net.Conn) (syscall.RawConn, bool) {
 	return nil, false
 }
 
-// reader is what happens when a plain source is readable. Its functions return
-// true to stop and false to wait for more.
-type reader struct {
-	d   *direction
-	end outcome
+// mover moves from a plain source, through a pipe if pool is set and else
+// through a buffer. Between two rounds it holds at most an empty pipe or buffer,
+// and neither while it waits for the source.
+//
+// Reading and writing are separate calls: nobody who closes one connection has
+// to wait for the other.
+type mover struct {
+	d    *direction
+	most int // bytes to read in this round
 
-	// For splicing.
-	dst    syscall.RawConn
-	out    func(uintptr) bool // writable, bound once
 	pool   *pipePool
 	pipe   *pipe
 	inPipe int
-	outErr error
+
+	buf   *[]byte
+	inBuf int
+
+	failed error // of the system call that ended the last Read or Write
 }
 
 const spliceFlags = unix.SPLICE_F_MOVE | unix.SPLICE_F_NONBLOCK
 
-// spliceReadable moves until the source has nothing more. It holds a pipe only
-// while it runs; it waits, for the destination, only while the pipe has bytes.
-func (r *reader) spliceReadable(fd uintptr) bool {
+func (m *mover) run(src, dst syscall.RawConn) outcome {
+	fill, drain := m.fill, m.drain // bound once
 	for {
-		most, ok := r.d.quota()
-		if !ok {
-			return true
+		var ok bool
+		if m.most, ok = m.d.quota(); !ok {
+			return sourceEnded
 		}
-		if r.pipe == nil {
-			var err error
-			if r.pipe, err = r.pool.get(); err != nil {
-				return r.copyReadable(fd) // no descriptors: copy this time
+		// An error of Read itself is that the connection was closed or the
+		// session stopped.
+		if err := src.Read(fill); err != nil || m.inPipe+m.inBuf == 0 {
+			m.release()
+			return sourceEnded
+		}
+		m.d.onRead(m.inPipe + m.inBuf)
+		if m.inPipe > 0 {
+			if err := dst.Write(drain); err != nil || m.failed != nil {
+				m.pipe.close() // there are bytes in it
+				return writeFailed
+			}
+		} else {
+			n, err := m.d.dst.Write((*m.buf)[:m.inBuf])
+			m.d.onWrite(n)
+			m.inBuf = 0
+			if err != nil {
+				m.release()
+				return writeFailed
 			}
 		}
-		n, err := unix.Splice(int(fd), nil, r.pipe.w, nil, most, spliceFlags)
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err == unix.EAGAIN:
-			r.release()
-			return false
-		case err == unix.EINVAL:
-			r.release()
-			return r.copyReadable(fd) // a socket that cannot be spliced
-		case err != nil || n == 0:
-			r.release()
-			return true
-		}
-		r.d.onRead(int(n))
-		r.inPipe = int(n)
-		if err := r.dst.Write(r.out); err != nil || r.outErr != nil {
-			r.pipe.close() // there are bytes in it
-			r.end = writeFailed
-			return true
-		}
-		if r.d.limit.rate > 0 {
-			r.release() // a pause comes
+		if m.d.limit.rate > 0 {
+			m.release() // a pause comes
 		}
 	}
 }
 
-func (r *reader) release() {
-	r.pool.put(r.pipe)
-	r.pipe = nil
+// release gives back what is empty.
+func (m *mover) release() {
+	if m.pipe != nil {
+		m.pool.put(m.pipe)
+		m.pipe = nil
+	}
+	putBuffer(m.buf)
+	m.buf = nil
 }
 
-// writable empties the pipe into the destination.
-func (r *reader) writable(fd uintptr) bool {
-	for r.inPipe > 0 {
-		n, err := unix.Splice(r.pipe.r, nil, int(fd), nil, r.inPipe, spliceFlags)
-		switch {
-		case err == unix.EINTR:
-		case err == unix.EAGAIN:
-			return false
-		case err != nil:
-			r.outErr = err
+// fill takes from the source what is there, and waits if nothing is. At the
+// source's end it leaves pipe and buffer empty.
+func (m *mover) fill(fd uintptr) bool {
+	for m.pool != nil {
+		if m.pipe == nil {
+			var err error
+			if m.pipe, err = m.pool.get(); err != nil {
+				break // no descriptors: copy this time
+			}
+		}
+		n, err := unix.Splice(int(fd), nil, m.pipe.w, nil, m.most, spliceFlags)
+		switch err {
+		case nil:
+			m.inPipe = int(n)
 			return true
+		case unix.EINTR:
+			continue
+		case unix.EAGAIN:
+			m.release()
+			return false
+		case unix.EINVAL: // a socket that cannot be spliced
+			m.release()
+			m.pool = nil
+			continue
+		}
+		return true
+	}
+	return m.fillBuffer(fd)
+}
+
+func (m *mover) fillBuffer(fd uintptr) bool {
+	if m.buf == nil {
+		m.buf = getBuffer(m.d.s.cfg.BufferSize)
+	}
+	b := *m.buf
+	for {
+		n, err := unix.Read(int(fd), b[:min(m.most, len(b))])
+		switch err {
+		case nil:
+			m.inBuf = n
+			return true
+		case unix.EINTR:
+			continue
+		case unix.EAGAIN:
+			m.release()
+			return false
+		}
+		return true
+	}
+}
+
+// drain empties the pipe into the destination.
+func (m *mover) drain(fd uintptr) bool {
+	for m.inPipe > 0 {
+		n, err := unix.Splice(m.pipe.r, nil, int(fd), nil, m.inPipe, spliceFlags)
+		switch err {
+		case nil:
+			m.inPipe -= int(n)
+			m.d.spliced.Add(int64(n))
+			m.d.onWrite(int(n))
+		case unix.EINTR:
+		case unix.EAGAIN:
+			return false
 		default:
-			r.inPipe -= int(n)
-			r.d.spliced.Add(int64(n))
-			r.d.onWrite(int(n))
+			m.failed = err
+			return true
 		}
 	}
 	return true
-}
-
-// copyReadable copies until the source has nothing more. It takes a buffer only
-// while it runs.
-func (r *reader) copyReadable(fd uintptr) bool {
-	buf := getBuffer(r.d.s.cfg.BufferSize)
-	defer putBuffer(buf)
-	for {
-		most, ok := r.d.quota()
-		if !ok {
-			return true
-		}
-		b := *buf
-		n, err := unix.Read(int(fd), b[:min(most, len(b))])
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err == unix.EAGAIN:
-			return false
-		case err != nil || n == 0:
-			return true
-		}
-		r.d.onRead(n)
-		w, err := r.d.dst.Write(b[:n])
-		r.d.onWrite(w)
-		if err != nil {
-			r.end = writeFailed
-			return true
-		}
-	}
 }

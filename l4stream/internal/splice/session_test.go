@@ -251,20 +251,20 @@ func TestAWriteToAClosedPeerEndsTheSession(t *testing.T) {
 
 func TestARateSlowsOneDirectionOnly(t *testing.T) {
 	eachKind(t, func(t *testing.T, kind int) {
-		// 20 kB at 10 kB/s: nothing more than the formula allows by its time.
-		const rate, size = 10000, 20000
-		s := start(t, kind, Config{DownloadRate: rate, BufferSize: 1000, Timeout: 40 * time.Millisecond})
+		// Two reads of 5000 bytes with a pause of 500 ms between them, twice
+		// the timeout.
+		const rate, size = 10000, 10000
+		s := start(t, kind, Config{DownloadRate: rate, BufferSize: 5000, Timeout: 250 * time.Millisecond})
 		begin := time.Now()
-		send(t, s.client, string(make([]byte, size)))
-		send(t, s.server, string(make([]byte, size)))
-		expect(t, s.server, string(make([]byte, size)))
-		if d := time.Since(begin); d > 900*time.Millisecond {
+		data := string(make([]byte, size))
+		send(t, s.server, data)
+		send(t, s.client, data)
+		expect(t, s.server, data)
+		if d := time.Since(begin); d > 450*time.Millisecond {
 			t.Errorf("the direction without a rate took %v", d)
 		}
-		expect(t, s.client, string(make([]byte, size)))
-		d := time.Since(begin)
-		// Each read of 1000 bytes is followed by 100 ms; the last needs none.
-		if d < 1900*time.Millisecond || d > 4*time.Second {
+		expect(t, s.client, data)
+		if d := time.Since(begin); d < 500*time.Millisecond || d > 3*time.Second {
 			t.Errorf("%d bytes at %d B/s took %v", size, rate, d)
 		}
 		if r := s.wait(t); r != TimedOut {
@@ -283,4 +283,32 @@ func TestAbortEndsAPause(t *testing.T) {
 	if d := time.Since(begin); d > 500*time.Millisecond {
 		t.Errorf("Abort during a pause took %v", d)
 	}
+}
+
+func TestClosingOneConnectionFromOutsideDoesNotWaitForTheOther(t *testing.T) {
+	eachKind(t, func(t *testing.T, kind int) {
+		k := kinds[kind]
+		client, c := pair(t, k.network)
+		server, u := pair(t, k.network)
+		ended := make(chan Reason, 1)
+		go func() { ended <- New(c, u, Config{}).Run() }()
+		send(t, client, "x")
+		expect(t, server, "x")
+		go func() { // fills what the client does not read
+			for {
+				if _, err := server.Write(make([]byte, 64<<10)); err != nil {
+					return
+				}
+			}
+		}()
+		closed := make(chan struct{})
+		go func() { u.Close(); close(closed) }()
+		select {
+		case <-closed:
+		case <-time.After(patience):
+			t.Fatal("Close waits")
+		}
+		client.Close() // lets a write to it end
+		<-ended
+	})
 }
