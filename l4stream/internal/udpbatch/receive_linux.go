@@ -1,0 +1,200 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package udpbatch
+
+import (
+	"net/netip"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// mmsghdr is the kernel's struct mmsghdr.
+type mmsghdr struct {
+	hdr unix.Msghdr
+	len uint32
+}
+
+// oobSize is room for one control message of either family.
+const oobSize = 64
+
+// ring is the room for one batch. Its headers point into itself for good.
+type ring struct {
+	hdrs    [Batch]mmsghdr
+	iovs    [Batch]unix.Iovec
+	names   [Batch]unix.RawSockaddrInet6 // large enough for IPv4 too
+	oobs    [Batch][oobSize]byte
+	bufs    [Batch][]byte
+	packets [Batch]Packet
+}
+
+func newRing() *ring {
+	r := &ring{}
+	space := make([]byte, Batch*MaxDatagram)
+	for i := range r.hdrs {
+		r.bufs[i] = space[i*MaxDatagram : (i+1)*MaxDatagram : (i+1)*MaxDatagram]
+		r.iovs[i].Base = &r.bufs[i][0]
+		r.iovs[i].SetLen(MaxDatagram)
+		h := &r.hdrs[i].hdr
+		h.Iov = &r.iovs[i]
+		h.SetIovlen(1)
+		h.Name = (*byte)(unsafe.Pointer(&r.names[i]))
+		h.Control = &r.oobs[i][0]
+	}
+	return r
+}
+
+// prepare sets what the kernel overwrites.
+func (r *ring) prepare() {
+	for i := range r.hdrs {
+		h := &r.hdrs[i].hdr
+		h.Namelen = unix.SizeofSockaddrInet6
+		h.SetControllen(oobSize)
+	}
+}
+
+var rings = sync.Pool{New: func() any { return newRing() }}
+
+// receiver is the state of a Receive.
+type receiver struct {
+	read func(uintptr) bool // readable, bound once
+	ring *ring
+	n    int
+	err  error
+}
+
+func (s *Socket) init() { s.sys.read = s.readable }
+
+// wantLocal asks for the destination of each datagram.
+func (s *Socket) wantLocal() error {
+	var err error
+	cerr := s.raw.Control(func(fd uintptr) {
+		if s.v6 {
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1)
+		} else {
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
+		}
+	})
+	if cerr != nil {
+		return cerr
+	}
+	return err
+}
+
+// Receive waits for datagrams and calls handle with those that are there, one
+// at least. An error of the socket that concerns one datagram, such as the
+// refusal (syscall.ECONNREFUSED) that a connected socket got for one sent, is
+// returned once and the socket goes on.
+func (s *Socket) Receive(handle func([]Packet)) error {
+	x := &s.sys
+	err := s.raw.Read(x.read)
+	if err == nil {
+		err = x.err
+	}
+	r := x.ring
+	if r == nil {
+		return err
+	}
+	x.ring = nil
+	defer rings.Put(r)
+	if err != nil {
+		return err
+	}
+	packets := r.packets[:x.n]
+	for i := range packets {
+		packets[i] = Packet{Data: r.bufs[i][:r.hdrs[i].len], From: addrOf(&r.names[i])}
+		if c := r.hdrs[i].hdr.Controllen; c > 0 {
+			packets[i].Local = localOf(r.oobs[i][:c])
+		}
+	}
+	handle(packets)
+	return nil
+}
+
+func (s *Socket) readable(fd uintptr) bool {
+	x := &s.sys
+	if x.ring == nil {
+		x.ring = rings.Get().(*ring)
+	}
+	x.ring.prepare()
+	for {
+		n, _, e := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&x.ring.hdrs[0])), Batch, 0, 0, 0)
+		switch e {
+		case 0:
+			x.n, x.err = int(n), nil
+			return true
+		case unix.EINTR:
+		case unix.EAGAIN:
+			rings.Put(x.ring)
+			x.ring = nil
+			return false
+		default:
+			x.n, x.err = 0, os.NewSyscallError("recvmmsg", syscall.Errno(e))
+			return true
+		}
+	}
+}
+
+// addrOf reads a socket address.
+func addrOf(sa *unix.RawSockaddrInet6) netip.AddrPort {
+	switch sa.Family {
+	case unix.AF_INET:
+		sa4 := (*unix.RawSockaddrInet4)(unsafe.Pointer(sa))
+		return netip.AddrPortFrom(netip.AddrFrom4(sa4.Addr), swap(sa4.Port))
+	case unix.AF_INET6:
+		a := netip.AddrFrom16(sa.Addr).Unmap()
+		if sa.Scope_id != 0 && a.Is6() {
+			a = a.WithZone(strconv.FormatUint(uint64(sa.Scope_id), 10))
+		}
+		return netip.AddrPortFrom(a, swap(sa.Port))
+	}
+	return netip.AddrPort{}
+}
+
+// swap converts a port between the machine's order and the network's.
+func swap(p uint16) uint16 {
+	b := (*[2]byte)(unsafe.Pointer(&p))
+	return uint16(b[0])<<8 | uint16(b[1])
+}
+
+// localOf finds the destination in control messages.
+func localOf(oob []byte) netip.Addr {
+	for len(oob) > 0 {
+		h, data, rest, err := unix.ParseOneSocketControlMessage(oob)
+		if err != nil {
+			break
+		}
+		var a netip.Addr
+		switch {
+		case h.Level == unix.IPPROTO_IP && h.Type == unix.IP_PKTINFO && len(data) >= unix.SizeofInet4Pktinfo:
+			a = netip.AddrFrom4([4]byte(data[4:8])) // the local address, not the header's
+		case h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_PKTINFO && len(data) >= unix.SizeofInet6Pktinfo:
+			a = netip.AddrFrom16([16]byte(data[:16])).Unmap()
+		}
+		if a.IsValid() && !a.IsMulticast() {
+			return a
+		}
+		oob = rest
+	}
+	return netip.Addr{}
+}
+
+// Source makes the form of a local address that a Sender of this socket takes.
+// It is made once per session and may be used by any number of sends.
+func (s *Socket) Source(local netip.Addr) Source {
+	if !local.IsValid() {
+		return nil
+	}
+	if s.v6 {
+		return unix.PktInfo6(&unix.Inet6Pktinfo{Addr: local.As16()})
+	}
+	if local = local.Unmap(); !local.Is4() {
+		return nil
+	}
+	return unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: local.As4()})
+}

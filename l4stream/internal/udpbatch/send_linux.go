@@ -1,0 +1,146 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package udpbatch
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"runtime"
+	"strconv"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Sender collects datagrams and sends them together. It is used by one
+// goroutine at a time; a socket may have many.
+type Sender struct {
+	s     *Socket
+	write func(uintptr) bool // writable, bound once
+	n     int                // datagrams collected
+	sent  int                // of them, sent or given up
+	drop  bool               // give up what does not fit the socket's buffer
+	err   error              // the first of this flush
+
+	hdrs  [Batch]mmsghdr
+	iovs  [Batch]unix.Iovec
+	names [Batch]unix.RawSockaddrInet6
+	datas [Batch][]byte // for the garbage collector
+	oobs  [Batch]Source
+}
+
+// NewSender returns an empty sender.
+func (s *Socket) NewSender() *Sender {
+	w := &Sender{s: s}
+	w.write = w.writable
+	return w
+}
+
+// Len is how many datagrams were added since the last flush.
+func (w *Sender) Len() int { return w.n }
+
+// Add puts a datagram in the batch; data and src must stay as they are until it
+// is flushed. to is not valid on a connected socket. False: the batch is full,
+// flush it first.
+func (w *Sender) Add(data []byte, to netip.AddrPort, src Source) bool {
+	if w.n == Batch {
+		return false
+	}
+	i := w.n
+	w.n++
+	w.datas[i], w.oobs[i] = data, src
+	w.iovs[i] = unix.Iovec{}
+	if len(data) > 0 {
+		w.iovs[i].Base = &data[0]
+		w.iovs[i].SetLen(len(data))
+	}
+	w.hdrs[i] = mmsghdr{}
+	h := &w.hdrs[i].hdr
+	h.Iov = &w.iovs[i]
+	h.SetIovlen(1)
+	if to.IsValid() {
+		h.Name = (*byte)(unsafe.Pointer(&w.names[i]))
+		h.Namelen = putAddr(&w.names[i], to, w.s.v6)
+	}
+	if len(src) > 0 {
+		h.Control = &src[0]
+		h.SetControllen(len(src))
+	}
+	return true
+}
+
+// putAddr writes a socket address for a socket of either family.
+func putAddr(sa *unix.RawSockaddrInet6, to netip.AddrPort, v6 bool) uint32 {
+	if v6 {
+		*sa = unix.RawSockaddrInet6{Family: unix.AF_INET6, Port: swap(to.Port()), Addr: to.Addr().As16()}
+		if z := to.Addr().Zone(); z != "" {
+			id, _ := strconv.ParseUint(z, 10, 32) // as addrOf wrote it
+			sa.Scope_id = uint32(id)
+		}
+		return unix.SizeofSockaddrInet6
+	}
+	sa4 := (*unix.RawSockaddrInet4)(unsafe.Pointer(sa))
+	*sa4 = unix.RawSockaddrInet4{Family: unix.AF_INET, Port: swap(to.Port())}
+	if a := to.Addr().Unmap(); a.Is4() {
+		sa4.Addr = a.As4()
+	}
+	return unix.SizeofSockaddrInet4
+}
+
+// Flush sends what was added and empties the batch. It waits while the socket's
+// buffer is full. A datagram that cannot be sent is skipped and its error
+// returned, the first if there are more.
+func (w *Sender) Flush() error { return w.flush(false) }
+
+// TryFlush is Flush for those who must not wait: it drops what does not fit,
+// and its error then wraps ErrDropped.
+func (w *Sender) TryFlush() error { return w.flush(true) }
+
+// ErrDropped: a datagram was dropped because the socket's buffer was full.
+var ErrDropped = errors.New("udpbatch: datagram dropped: the socket's send buffer is full")
+
+func (w *Sender) flush(drop bool) error {
+	if w.n == 0 {
+		return nil
+	}
+	w.sent, w.drop, w.err = 0, drop, nil
+	err := w.s.raw.Write(w.write)
+	runtime.KeepAlive(w)
+	clear(w.datas[:w.n])
+	clear(w.oobs[:w.n])
+	w.n = 0
+	if err != nil {
+		return err
+	}
+	return w.err
+}
+
+func (w *Sender) fail(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+}
+
+func (w *Sender) writable(fd uintptr) bool {
+	for w.sent < w.n {
+		n, _, e := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&w.hdrs[w.sent])), uintptr(w.n-w.sent), 0, 0, 0)
+		switch e {
+		case 0:
+			w.sent += int(n)
+		case unix.EINTR:
+		case unix.EAGAIN:
+			if !w.drop {
+				return false
+			}
+			w.fail(ErrDropped)
+			w.sent = w.n
+		default: // of the first datagram that is not sent yet
+			w.fail(os.NewSyscallError("sendmmsg", syscall.Errno(e)))
+			w.sent++
+		}
+	}
+	return true
+}
