@@ -109,7 +109,7 @@ func TestLoadsReportARefusedPeer(t *testing.T) {
 }
 
 func TestBadCommandLinesAreRefused(t *testing.T) {
-	for _, args := range [][]string{{"-modes", "nonsense"}, {"-conns", "8,x"}, {"-conns", "0"}, {"-rounds", "0"}} {
+	for _, args := range [][]string{{"-modes", "nonsense"}, {"-conns", "8,x"}, {"-conns", "0"}, {"-rounds", "0"}, {"-tries", "0"}} {
 		if _, err := parse(args); err == nil {
 			t.Errorf("%v is accepted", args)
 		}
@@ -122,7 +122,7 @@ func TestARunMeasuresAPeer(t *testing.T) {
 	testnet.Need(t, "nginx")
 	err := run(t.Context(), []string{
 		"-modes", "ka,ping,idle", "-peers", "nginx", "-conns", "2", "-rounds", "1",
-		"-duration", "1s", "-warm", "0s", "-sessions", "20",
+		"-duration", "1s", "-warm", "0s", "-tries", "1", "-sessions", "20",
 	})
 	if err != nil {
 		t.Error(err)

@@ -32,6 +32,7 @@ type options struct {
 	rounds   int
 	duration time.Duration
 	warm     time.Duration
+	tries    int
 	sessions int
 	caddy    string
 	l4       string
@@ -58,6 +59,7 @@ func parse(args []string) (options, error) {
 	fs.IntVar(&o.rounds, "rounds", 5, "rounds; each runs every peer once")
 	fs.DurationVar(&o.duration, "duration", 4*time.Second, "time of one measurement")
 	fs.DurationVar(&o.warm, "warm", time.Second, "time before it that does not count")
+	fs.IntVar(&o.tries, "tries", 3, "measure again, at most this often in all, while something else used over a tenth of a core; the calmest counts")
 	fs.IntVar(&o.sessions, "sessions", 10000, "idle sessions of mode idle")
 	fs.StringVar(&o.caddy, "caddy", "", "Caddy with this module, for ours and stock (built from ./examples/caddy)")
 	fs.StringVar(&o.l4, "caddy-l4", "", "Caddy with caddy-l4 (built with xcaddy, kept in the user's cache)")
@@ -78,8 +80,8 @@ func parse(args []string) (options, error) {
 		}
 		o.conns = append(o.conns, n)
 	}
-	if o.rounds < 1 || o.duration <= 0 {
-		return o, errors.New("-rounds and -duration must be positive")
+	if o.rounds < 1 || o.tries < 1 || o.duration <= 0 {
+		return o, errors.New("-rounds, -tries and -duration must be positive")
 	}
 	return o, nil
 }
@@ -132,7 +134,7 @@ func (b *bench) mode(ctx context.Context, m *mode) error {
 	each := b.duration + b.warm + time.Second
 	total := time.Duration(len(conns)*b.rounds*len(peers)) * each
 	fmt.Fprintf(os.Stderr, "%s: %d measurements, about %v\n", m.name, len(conns)*b.rounds*len(peers), total.Round(time.Second))
-	ctx, cancel := context.WithTimeout(ctx, 2*total+5*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(1+b.tries)*total+5*time.Minute)
 	defer cancel()
 
 	for _, n := range conns {
@@ -145,16 +147,9 @@ func (b *bench) mode(ctx context.Context, m *mode) error {
 				slices.Reverse(order)
 			}
 			for _, p := range order {
-				s, err := b.measure(ctx, m, p, n)
+				s, err := b.calmest(ctx, m, p, n, round)
 				if err != nil {
 					return fmt.Errorf("%s with %d connections: %w", p.name, n, err)
-				}
-				s.Mode, s.Peer, s.Conns, s.Round = m.name, p.name, n, round
-				fmt.Fprintf(os.Stderr, "%s %s c=%d round %d: %s\n", m.name, p.name, n, round, s)
-				if b.raw != nil {
-					if err := b.raw.Encode(s); err != nil {
-						return err
-					}
 				}
 				samples = append(samples, s)
 			}
@@ -162,4 +157,29 @@ func (b *bench) mode(ctx context.Context, m *mode) error {
 		fmt.Println(table(m, n, peerNames(peers), samples))
 	}
 	return nil
+}
+
+// calmest measures until nothing else used over a tenth of a core meanwhile, at
+// most b.tries times, and returns the measurement that was disturbed least.
+func (b *bench) calmest(ctx context.Context, m *mode, p *peer, conns, round int) (best sample, err error) {
+	for try := range b.tries {
+		s, err := b.measure(ctx, m, p, conns)
+		if err != nil {
+			return s, err
+		}
+		s.Mode, s.Peer, s.Conns, s.Round = m.name, p.name, conns, round
+		fmt.Fprintf(os.Stderr, "%s %s c=%d round %d: %s\n", m.name, p.name, conns, round, s)
+		if b.raw != nil {
+			if err := b.raw.Encode(s); err != nil {
+				return s, err
+			}
+		}
+		if try == 0 || s.Other/s.Seconds < best.Other/best.Seconds {
+			best = s
+		}
+		if s.Other/s.Seconds <= 0.1 {
+			break
+		}
+	}
+	return best, nil
 }

@@ -174,6 +174,13 @@ func TestUsageReturnsToWhereItWas(t *testing.T) {
 	if u.Goroutines < base.Goroutines+20 || u.Descriptors < base.Descriptors+40 {
 		t.Errorf("with 20 requests in flight %+v, want 20 goroutines and 40 descriptors above %+v", u, base)
 	}
+	v := &verdict{TB: t}
+	watched := *c.Process
+	watched.t = v
+	(&Caddy{Process: &watched, admin: c.admin, ports: c.ports}).AssertReturnsTo(base, 50*time.Millisecond)
+	if v.how != "error" {
+		t.Errorf("with 20 requests in flight the assertion ends with %q, want an error", v.how)
+	}
 	close(release)
 	for _, cl := range clients {
 		if res, err := cl.Receive("GET"); err != nil || res.Text() != "late" {
