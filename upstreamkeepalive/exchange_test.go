@@ -1,0 +1,523 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package upstreamkeepalive
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/exchange"
+)
+
+const okEmpty = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+
+// stalling answers the first request on its first connection, and then closes
+// that connection when the second has come, without an answer.
+func stalling(t *testing.T, bodies chan<- string) *rawServer {
+	return rawTCP(t, func(n int, c net.Conn, r *bufio.Reader) {
+		for i := 1; ; i++ {
+			req, err := http.ReadRequest(r)
+			if err != nil {
+				return
+			}
+			b, _ := io.ReadAll(req.Body)
+			bodies <- string(b)
+			if n == 1 && i == 2 {
+				return
+			}
+			_, _ = io.WriteString(c, okEmpty)
+		}
+	})
+}
+
+// rewindable is a body that can be sent again.
+type rewindable struct {
+	*strings.Reader
+	mu     sync.Mutex
+	closed int
+}
+
+func (r *rewindable) Rewind() error {
+	_, err := r.Seek(0, io.SeekStart)
+	return err
+}
+
+func (r *rewindable) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed++
+	return nil
+}
+
+func TestARequestThatMeetsAStaleConnection(t *testing.T) {
+	big := strings.Repeat("x", 100_000)
+	tests := []struct {
+		name       string
+		method     string
+		body       func() io.Reader
+		staleFails bool
+		arrivals   int // of the second request
+		ok         bool
+	}{
+		{"GET is sent again", "GET", nil, false, 2, true},
+		{"PUT with a small body is sent again", "PUT", func() io.Reader { return strings.NewReader("hello") }, false, 2, true},
+		{"PUT with a rewindable body is sent again", "PUT", func() io.Reader { return &rewindable{Reader: strings.NewReader(big)} }, false, 2, true},
+		{"PUT with a body that is gone is not", "PUT", func() io.Reader { return struct{ io.Reader }{strings.NewReader(big)} }, false, 1, false},
+		{"POST is not", "POST", func() io.Reader { return strings.NewReader("hello") }, false, 1, false},
+		{"PATCH is not", "PATCH", nil, false, 1, false},
+		{"LOCK is not", "LOCK", nil, false, 1, false},
+		{"GET is not, with nginx's rule", "GET", nil, true, 1, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			bodies := make(chan string, 8)
+			s := stalling(t, bodies)
+			tr := provisioned(t, new(Transport))
+			get(t, tr, s.Addr())
+			<-bodies
+			var body io.Reader
+			want := ""
+			if tt.body != nil {
+				body = tt.body()
+				b, _ := io.ReadAll(tt.body())
+				want = string(b)
+			}
+			req := request(t, tt.method, s.Addr(), body)
+			if r, ok := body.(*rewindable); ok {
+				req.ContentLength = int64(r.Len())
+			}
+			a := &exchange.Attempt{StaleFails: tt.staleFails}
+			res, err := tr.Exchange(req, a)
+			if (err == nil) != tt.ok {
+				t.Fatalf("Exchange() = %v, want success %v", err, tt.ok)
+			}
+			if err == nil {
+				res.Body.Close()
+				if a.Reused {
+					t.Error("Reused is set although the connection was fresh")
+				}
+			} else if e := err.(*exchange.Error); e.Kind != exchange.Failed || !e.Stale || !e.Sent {
+				t.Errorf("error %+v, want failed, stale and sent", e)
+			}
+			if r, ok := body.(*rewindable); ok && r.closed != 1 {
+				t.Errorf("the body was closed %d times, want 1", r.closed)
+			}
+			if len(bodies) != tt.arrivals {
+				t.Fatalf("arrived %d times, want %d", len(bodies), tt.arrivals)
+			}
+			for range tt.arrivals {
+				if got := <-bodies; got != want {
+					t.Errorf("the server got %d bytes, want %d", len(got), len(want))
+				}
+			}
+		})
+	}
+}
+
+func TestAConnectionFoundClosedIsNoFailure(t *testing.T) {
+	for name, last := range map[string]string{"closed": "", "unsolicited bytes": "HTTP/1.1 200 OK\r\n\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			did, closed := make(chan bool), make(chan bool)
+			s := rawTCP(t, func(n int, c net.Conn, r *bufio.Reader) {
+				for {
+					req, err := http.ReadRequest(r)
+					if err != nil {
+						return
+					}
+					_, _ = io.Copy(io.Discard, req.Body)
+					_, _ = io.WriteString(c, okEmpty)
+					if n == 1 {
+						<-did
+						_, _ = io.WriteString(c, last)
+						if last == "" {
+							c.Close()
+						}
+						close(closed)
+					}
+				}
+			})
+			tr := provisioned(t, new(Transport))
+			get(t, tr, s.Addr())
+			close(did)
+			<-closed
+			eventually(t, "the peek sees it", func() bool {
+				tr.cache.mu.Lock()
+				defer tr.cache.mu.Unlock()
+				c := tr.cache.recent.first
+				return c == nil || !c.silent()
+			})
+			// A POST is never repeated: it must not be sent there at all.
+			a := &exchange.Attempt{StaleFails: true}
+			res, err := tr.Exchange(request(t, "POST", s.Addr(), strings.NewReader("x")), a)
+			if err != nil {
+				t.Fatalf("Exchange() = %v", err)
+			}
+			res.Body.Close()
+			if a.Reused {
+				t.Error("the stale connection was used")
+			}
+		})
+	}
+}
+
+func TestTheJanitorClosesWhatServersClose(t *testing.T) {
+	closeIt, closed := make(chan bool), make(chan bool)
+	s := rawTCP(t, func(n int, c net.Conn, r *bufio.Reader) {
+		if _, err := http.ReadRequest(r); err != nil {
+			return
+		}
+		_, _ = io.WriteString(c, okEmpty)
+		<-closeIt
+		c.Close()
+		close(closed)
+	})
+	tr := provisioned(t, new(Transport))
+	get(t, tr, s.Addr())
+	if n := idleConns(tr); n != 1 {
+		t.Fatalf("%d idle, want 1", n)
+	}
+	close(closeIt)
+	<-closed
+	eventually(t, "the connection is gone", func() bool { return idleConns(tr) == 0 })
+	eventually(t, "the janitor has ended", func() bool {
+		tr.cache.mu.Lock()
+		defer tr.cache.mu.Unlock()
+		return !tr.cache.running
+	})
+}
+
+func TestConnectionsExpire(t *testing.T) {
+	gone := make(chan bool, 1)
+	s := rawTCP(t, func(n int, c net.Conn, r *bufio.Reader) {
+		answering(okEmpty)(n, c, r)
+		gone <- true
+	})
+	get(t, provisioned(t, &Transport{KeepaliveTimeout: 5e7}), s.Addr())
+	select {
+	case <-gone:
+	case <-time.After(3 * time.Second):
+		t.Error("still open after 3 s, want 50 ms")
+	}
+}
+
+func TestARemovedServerLosesItsConnections(t *testing.T) {
+	hold := make(chan bool)
+	s := rawTCP(t, func(n int, c net.Conn, r *bufio.Reader) {
+		for {
+			req, err := http.ReadRequest(r)
+			if err != nil {
+				return
+			}
+			if req.Method == "PUT" {
+				<-hold
+			}
+			_, _ = io.WriteString(c, okEmpty)
+		}
+	})
+	other := rawTCP(t, answering(okEmpty))
+	store := newStore(t)
+	tr := provisioned(t, new(Transport))
+	if err := tr.Bind(store, exchange.Keepalive{}); err != nil {
+		t.Fatal(err)
+	}
+	get(t, tr, s.Addr())
+	get(t, tr, other.Addr())
+	done := make(chan error)
+	go func() {
+		res, err := tr.RoundTrip(request(t, "PUT", s.Addr(), nil))
+		if err == nil {
+			res.Body.Close()
+		}
+		done <- err
+	}()
+	eventually(t, "the request has the connection", func() bool { return idleConns(tr) == 1 })
+	get(t, tr, s.Addr())
+	if n := idleConns(tr); n != 2 {
+		t.Fatalf("%d idle, want 2", n)
+	}
+	store.remove(s.Addr().String())
+	if n := idleConns(tr); n != 1 {
+		t.Errorf("%d idle after the removal, want 1", n)
+	}
+	close(hold)
+	if err := <-done; err != nil {
+		t.Errorf("a request in flight failed: %v", err)
+	}
+	if n := idleConns(tr); n != 1 {
+		t.Errorf("%d idle after the last request, want 1", n)
+	}
+	get(t, tr, s.Addr())
+	if n := idleConns(tr); n != 2 {
+		t.Errorf("%d idle when the server is back, want 2", n)
+	}
+}
+
+func TestSettingsOfTheHandlerComeBeforeTheGroups(t *testing.T) {
+	seven := 7
+	group := exchange.Keepalive{Connections: &seven, Requests: 2, Time: time.Minute, Timeout: time.Second}
+	for _, tt := range []struct {
+		name   string
+		tr     *Transport
+		want   limits
+		shared bool
+	}{
+		{"the group's", new(Transport), limits{7, 2, time.Minute, time.Second}, true},
+		{"some", &Transport{KeepaliveRequests: 9}, limits{7, 9, time.Minute, time.Second}, true},
+		{"all", &Transport{Keepalive: new(int), KeepaliveRequests: 9, KeepaliveTime: 2, KeepaliveTimeout: 3}, limits{0, 9, 2, 3}, true},
+		{"local", &Transport{Keepalive: &seven, KeepaliveLocal: true}, limits{7, 2, time.Minute, time.Second}, false},
+		{"PROXY protocol", &Transport{ProxyProtocol: "v2"}, limits{0, 2, time.Minute, time.Second}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			store := newStore(t)
+			tr, second := provisioned(t, tt.tr), provisioned(t, new(Transport))
+			for _, tr := range []*Transport{tr, second} {
+				if err := tr.Bind(store, group); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tr.limits != tt.want {
+				t.Errorf("limits %+v, want %+v", tr.limits, tt.want)
+			}
+			if got := tr.plain == second.plain; got != tt.shared {
+				t.Errorf("shared %v, want %v", got, tt.shared)
+			}
+		})
+	}
+}
+
+func TestCleanupEndsLocalConnectionsAndLeavesSharedOnes(t *testing.T) {
+	s := rawTCP(t, answering(okEmpty))
+	store, n := newStore(t), 8
+	newBound := func(k exchange.Keepalive) *Transport {
+		tr := provisioned(t, new(Transport))
+		if err := tr.Bind(store, k); err != nil {
+			t.Fatal(err)
+		}
+		return tr
+	}
+	local := newBound(exchange.Keepalive{})
+	shared := newBound(exchange.Keepalive{Connections: &n})
+	next := newBound(exchange.Keepalive{Connections: &n}) // the next configuration's
+	get(t, local, s.Addr())
+	get(t, shared, s.Addr())
+	if got := idleConns(next); got != 2 {
+		t.Fatalf("%d idle, want 2", got)
+	}
+	for range 2 { // Cleanup may come twice
+		_ = local.Cleanup()
+		_ = shared.Cleanup()
+	}
+	if got := idleConns(next); got != 1 {
+		t.Errorf("%d idle after Cleanup, want the shared one", got)
+	}
+	// Old handlers still work, but keep nothing of their own.
+	get(t, local, s.Addr())
+	if got := idleConns(next); got != 1 {
+		t.Errorf("%d idle after a late request, want 1", got)
+	}
+	a := new(exchange.Attempt)
+	res, err := next.Exchange(request(t, "GET", s.Addr(), nil), a)
+	if err != nil || !a.Reused {
+		t.Fatalf("Exchange() = %v, reused %v, want the shared connection", err, a.Reused)
+	}
+	res.Body.Close()
+}
+
+func TestFailuresToConnect(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	elsewhere := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9}
+	for _, tt := range []struct {
+		name string
+		tr   *Transport
+		to   net.Addr
+		want exchange.Kind
+	}{
+		{"refused", new(Transport), l.Addr(), exchange.Failed},
+		{"no such socket", new(Transport), &net.UnixAddr{Net: "unix", Name: t.TempDir() + "/none"}, exchange.Failed},
+		{"no such local address", &Transport{BindAddress: "192.0.2.77"}, elsewhere, exchange.Local},
+		{"not a network for HTTP", new(Transport), &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9}, exchange.Local},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tr := provisioned(t, tt.tr)
+			_, err := tr.Exchange(request(t, "POST", tt.to, strings.NewReader("x")), new(exchange.Attempt))
+			var e *exchange.Error
+			if !errors.As(err, &e) || e.Kind != tt.want || e.Sent || e.Stale {
+				t.Errorf("Exchange() = %+v, want %v", err, tt.want)
+			}
+		})
+	}
+	t.Run("as a dial error without a wrapper", func(t *testing.T) {
+		_, err := provisioned(t, new(Transport)).RoundTrip(request(t, "GET", l.Addr(), nil))
+		if !isDialError(err) {
+			t.Errorf("RoundTrip() = %T %v, want a reverseproxy.DialError", err, err)
+		}
+	})
+	t.Run("timeout", func(t *testing.T) {
+		s := rawTCP(t, func(_ int, c net.Conn, _ *bufio.Reader) { _, _ = io.Copy(io.Discard, c) })
+		tr := provisioned(t, tlsTransport(&Transport{ConnectTimeout: 1e8}))
+		_, err := tr.Exchange(request(t, "GET", s.Addr(), nil), new(exchange.Attempt))
+		var e *exchange.Error
+		if !errors.As(err, &e) || e.Kind != exchange.TimedOut || e.Op != "tls handshake" || !e.Timeout() {
+			t.Errorf("Exchange() = %+v, want a timeout of the handshake", err)
+		}
+	})
+}
+
+func TestUnixSockets(t *testing.T) {
+	s := listen(t, "unix", t.TempDir()+"/s", answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"))
+	tr := provisioned(t, new(Transport))
+	for range 3 {
+		if code, body := get(t, tr, s.Addr()); code != 200 || body != "hi" {
+			t.Errorf("got %d %q", code, body)
+		}
+	}
+	want := exchange.ConnStats{Address: "unix/" + s.Addr().String(), Idle: 1, Created: 1, Reused: 2}
+	if got := tr.ConnStats(); len(got) != 1 || got[0] != want {
+		t.Errorf("ConnStats() = %+v, want %+v", got, want)
+	}
+	tr.cache.remove("unix/" + s.Addr().String())
+	if n := idleConns(tr); n != 0 {
+		t.Errorf("%d idle after the removal, want 0", n)
+	}
+}
+
+func TestExpectIsNotForwarded(t *testing.T) {
+	heads := make(chan http.Header, 1)
+	s := rawTCP(t, func(_ int, c net.Conn, r *bufio.Reader) {
+		req, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		heads <- req.Header
+		b, _ := io.ReadAll(req.Body)
+		_, _ = io.WriteString(c, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"+string(b))
+	})
+	req := request(t, "PUT", s.Addr(), strings.NewReader("hello"))
+	req.Header.Set("Expect", "100-continue")
+	if got, _ := exchangeOnce(t, provisioned(t, new(Transport)), req); got.Body != "hello" {
+		t.Errorf("got %+v", got)
+	}
+	if h := <-heads; h.Get("Expect") != "" {
+		t.Errorf("the server got %v", h)
+	}
+}
+
+func TestRequestTrailersAreSentAsTheyAreAtTheEnd(t *testing.T) {
+	trailers := make(chan http.Header, 1)
+	s := rawTCP(t, func(_ int, c net.Conn, r *bufio.Reader) {
+		req, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		_, _ = io.Copy(io.Discard, req.Body)
+		trailers <- req.Trailer
+		_, _ = io.WriteString(c, okEmpty)
+	})
+	tr := provisioned(t, new(Transport))
+	req := request(t, "PUT", s.Addr(), nil)
+	req.Trailer = http.Header{"X-Sum": nil}
+	req.ContentLength = -1
+	req.Body = io.NopCloser(io.MultiReader(strings.NewReader("hello"), atEOF(func() { req.Trailer.Set("X-Sum", "6") })))
+	if got, _ := exchangeOnce(t, tr, req); got.Status != 200 {
+		t.Errorf("got %+v", got)
+	}
+	if h := <-trailers; h.Get("X-Sum") != "6" {
+		t.Errorf("the server got trailer %v", h)
+	}
+
+	req = request(t, "PUT", s.Addr(), nil)
+	req.Trailer, req.ContentLength = http.Header{"X-Sum": {"a\r\nX: y"}}, -1
+	req.Body = io.NopCloser(strings.NewReader("hello"))
+	if got, _ := exchangeOnce(t, tr, req); got.Kind != "refused" {
+		t.Errorf("a line break in a trailer: got %+v, want refused", got)
+	}
+}
+
+type atEOF func()
+
+func (f atEOF) Read([]byte) (int, error) { f(); return 0, io.EOF }
+
+func TestAShortOrBrokenBodyIsTheClients(t *testing.T) {
+	broken := errors.New("client broke")
+	s := rawTCP(t, func(n int, c net.Conn, r *bufio.Reader) {
+		if req, err := http.ReadRequest(r); err == nil {
+			if _, err := io.Copy(io.Discard, req.Body); err == nil {
+				t.Error("the server saw a complete body")
+			}
+		}
+	})
+	tr := provisioned(t, new(Transport))
+	for _, tt := range []struct {
+		name   string
+		body   io.Reader
+		length int64
+		want   error
+	}{
+		{"small and short", strings.NewReader("hello"), 10, io.ErrUnexpectedEOF},
+		{"small and empty", strings.NewReader(""), 10, io.ErrUnexpectedEOF},
+		{"small and broken", io.MultiReader(strings.NewReader("hello"), failing{broken}), 10, broken},
+		{"large and short", strings.NewReader(strings.Repeat("x", 50_000)), 100_000, io.ErrUnexpectedEOF},
+		{"large and broken", io.MultiReader(strings.NewReader(strings.Repeat("x", 50_000)), failing{broken}), 100_000, broken},
+		{"chunked and broken", io.MultiReader(strings.NewReader("hello"), failing{broken}), -1, broken},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			req := request(t, "PUT", s.Addr(), nil)
+			req.Body, req.ContentLength = io.NopCloser(tt.body), tt.length
+			_, err := tr.Exchange(req, new(exchange.Attempt))
+			var e *exchange.Error
+			if !errors.As(err, &e) || e.Kind != exchange.ClientBody || e.Err != tt.want {
+				t.Errorf("Exchange() = %+v, want the client's own %v", err, tt.want)
+			}
+		})
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+func TestABodyLongerThanItsLengthIsCut(t *testing.T) {
+	s := rawTCP(t, func(n int, c net.Conn, r *bufio.Reader) {
+		for {
+			req, err := http.ReadRequest(r)
+			if err != nil {
+				return
+			}
+			b, _ := io.ReadAll(req.Body)
+			if strings.Trim(string(b), "x") != "" || r.Buffered() != 0 {
+				t.Errorf("the server got %d bytes and %d more", len(b), r.Buffered())
+			}
+			_, _ = io.WriteString(c, okEmpty)
+		}
+	})
+	tr := provisioned(t, new(Transport))
+	for _, n := range []int{5, 100_000} {
+		req := request(t, "PUT", s.Addr(), nil)
+		req.Body, req.ContentLength = io.NopCloser(strings.NewReader(strings.Repeat("x", n)+"GET / HTTP/1.1")), int64(n)
+		if got, _ := exchangeOnce(t, tr, req); got.Status != 200 {
+			t.Errorf("got %+v", got)
+		}
+	}
+}
+
+func TestWithoutAServerInTheContext(t *testing.T) {
+	req, _ := http.NewRequestWithContext(context.Background(), "GET", "http://example.com/", nil)
+	_, err := provisioned(t, new(Transport)).Exchange(req, new(exchange.Attempt))
+	var e *exchange.Error
+	if !errors.As(err, &e) || e.Kind != exchange.Local {
+		t.Errorf("Exchange() = %v, want local", err)
+	}
+}
