@@ -306,7 +306,7 @@ func (x *trip) deliver(h *head, sent bool) *exchange.Error {
 	if h.minor == 0 {
 		x.resp.Proto, x.resp.ProtoMinor = "HTTP/1.0", 0
 	}
-	if h.chunked && x.in.mode == chunkedBody {
+	if h.chunked {
 		x.resp.TransferEncoding = chunkedCoding
 	}
 	if h.code == http.StatusSwitchingProtocols {
