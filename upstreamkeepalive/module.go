@@ -37,6 +37,8 @@ const (
 	defaultIdle         = time.Minute
 	defaultTimeout      = time.Minute
 	defaultHeaderLimit  = 64 << 10
+	minHeaderLimit      = 1 << 10
+	maxHeaderLimit      = 16 << 20
 )
 
 // Transport is an HTTP/1.1 client transport for Caddy's reverse_proxy that keeps
@@ -214,7 +216,7 @@ func (t *Transport) check() error {
 		return fmt.Errorf("upstream_keepalive: keepalive_requests is %d: it must be at least 1", t.KeepaliveRequests)
 	case t.HTTPVersion != "" && t.HTTPVersion != "1.0" && t.HTTPVersion != "1.1":
 		return fmt.Errorf("upstream_keepalive: http_version is %q: it is 1.0 or 1.1; for others use the http transport", t.HTTPVersion)
-	case t.ResponseHeaderLimit != 0 && (t.ResponseHeaderLimit < 1<<10 || t.ResponseHeaderLimit > 16<<20):
+	case t.ResponseHeaderLimit != 0 && (t.ResponseHeaderLimit < minHeaderLimit || t.ResponseHeaderLimit > maxHeaderLimit):
 		return fmt.Errorf("upstream_keepalive: response_header_limit is %d: it must be between 1 KiB and 16 MiB", t.ResponseHeaderLimit)
 	case t.ProxyProtocol != "" && t.ProxyProtocol != "v1" && t.ProxyProtocol != "v2":
 		return fmt.Errorf("upstream_keepalive: proxy_protocol is %q: it is v1 or v2", t.ProxyProtocol)
