@@ -18,6 +18,9 @@ type Config struct {
 	// SingleCountsDown lets a server that is down or draining end the exemption
 	// of the only other server from passive health, as in nginx.
 	SingleCountsDown bool
+	// Retain keeps the state of peers that go, held or not, until Forget: a
+	// configuration that may yet be taken back names them again.
+	Retain bool
 }
 
 // Validate reports the first thing in c that no group can have.
@@ -44,7 +47,8 @@ func (c *Config) Validate() error {
 
 // Apply brings a configuration into force. Peers are matched by ID and address;
 // those that stay keep their state and their leases, those that go finish
-// what they hold. Nothing is changed when the configuration is not valid.
+// what they hold, and one that comes back while it is still held is the same
+// peer as before, so that max_conns stays exact. Nothing is changed when the configuration is not valid.
 func (g *Group) Apply(c Config, now time.Time) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -53,11 +57,14 @@ func (g *Group) Apply(c Config, now time.Time) error {
 	defer g.unlock()
 	g.method, g.tracker = c.Method, c.Tracker
 
-	old := make(map[string]*Peer)
+	old := make(map[place]*Peer)
+	for _, p := range g.removed {
+		old[p.place()] = p
+	}
 	for _, l := range g.lists {
 		l.flatten()
 		for _, p := range l.peers {
-			old[p.ID()] = p
+			old[p.place()] = p
 		}
 	}
 	var next [2]*List
@@ -66,12 +73,11 @@ func (g *Group) Apply(c Config, now time.Time) error {
 	}
 	for i := range c.Servers {
 		s := &c.Servers[i]
-		p := old[s.ID]
-		if p != nil && p.Address() == s.Address {
-			delete(old, s.ID)
-		} else {
+		p := old[place{s.ID, s.Address}]
+		if p == nil {
 			p = g.newPeerLocked(s)
 		}
+		delete(old, p.place())
 		l := next[0]
 		if s.Backup {
 			l = next[1]
@@ -83,12 +89,18 @@ func (g *Group) Apply(c Config, now time.Time) error {
 	}
 	prev := g.lists
 	g.lists = next
-	for _, p := range old {
-		p.list, p.eligible = nil, false
-		p.attentive.Store(true)
-		g.removed = append(g.removed, p)
-		g.retireLocked(p)
+	g.retain = c.Retain
+	g.removed = slices.DeleteFunc(g.removed, func(p *Peer) bool { return p.list != nil })
+	for _, l := range prev {
+		for _, p := range l.peers {
+			if old[p.place()] == p {
+				p.list, p.eligible = nil, false
+				p.attentive.Store(true)
+				g.removed = append(g.removed, p)
+			}
+		}
 	}
+	g.forgetLocked()
 	g.single = g.onlyPeer(c.SingleCountsDown)
 	for i, l := range next {
 		l.rescale(prev[i].weight)
@@ -97,6 +109,11 @@ func (g *Group) Apply(c Config, now time.Time) error {
 	}
 	return nil
 }
+
+// place identifies a peer from one configuration to the next.
+type place struct{ id, address string }
+
+func (p *Peer) place() place { return place{p.ID(), p.Address()} }
 
 func (g *Group) newPeerLocked(s *Server) *Peer {
 	p := &Peer{group: g}

@@ -32,6 +32,7 @@ type Group struct {
 	lists   [2]*List
 	single  *Peer // the only peer, exempt from passive health; nil if there are more
 	removed []*Peer
+	retain  bool // removed peers stay although nobody holds them
 	back    returns
 	events  []Event
 	scratch []*Peer
@@ -137,11 +138,27 @@ func (g *Group) noteLocked(p *Peer, before time.Time, cause error, now time.Time
 
 // retireLocked forgets a removed peer that nobody holds any more.
 func (g *Group) retireLocked(p *Peer) {
-	if p.list != nil || p.conns.Load() > 0 {
+	if p.list != nil || p.conns.Load() > 0 || g.retain {
 		return
 	}
 	if i := slices.Index(g.removed, p); i >= 0 {
 		g.removed = slices.Delete(g.removed, i, i+1)
 		g.events = append(g.events, Event{Kind: ServerGone, Peer: p})
+	}
+}
+
+// Forget ends what Config.Retain began: removed peers are forgotten as soon as
+// nobody holds them.
+func (g *Group) Forget() {
+	g.mu.Lock()
+	defer g.unlock()
+	g.retain = false
+	g.forgetLocked()
+}
+
+// forgetLocked retires all removed peers that can be.
+func (g *Group) forgetLocked() {
+	for _, p := range slices.Clone(g.removed) {
+		g.retireLocked(p)
 	}
 }
