@@ -6,6 +6,7 @@ package upstream
 import (
 	"errors"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,8 +29,8 @@ type Runtime struct {
 
 	logger atomic.Pointer[zap.Logger]
 
-	mu      sync.Mutex    // guards what follows
-	stack   []*generation // the started configurations, the latest last
+	mu      sync.Mutex // guards what follows
+	stack   []started  // the latest last
 	inForce *generation
 	shared  map[string]io.Closer
 	removal map[int]func(address string)
@@ -47,6 +48,12 @@ type generation struct {
 	digest string
 	config peer.Config // its Servers are those of all lines
 	lines  []line
+}
+
+// started is a configuration that runs.
+type started struct {
+	as  *generation // as it was pushed
+	now *generation // with what was changed at run time while it was in force
 }
 
 // line is one server as configured, with its peers.
@@ -110,12 +117,12 @@ func (r *Runtime) Destruct() error {
 // Group returns the engine's group.
 func (r *Runtime) Group() *peer.Group { return r.group }
 
-// propose brings g into force if nothing is: the first configuration of a
-// group can be used from the end of its Provision.
+// propose brings g into force if no configuration has been started: the first
+// one of a group can be used from the end of its Provision.
 func (r *Runtime) propose(g *generation, logger *zap.Logger) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.inForce != nil {
+	if len(r.stack) > 0 {
 		return nil
 	}
 	r.logger.Store(logger)
@@ -126,26 +133,33 @@ func (r *Runtime) propose(g *generation, logger *zap.Logger) error {
 func (r *Runtime) push(g *generation, logger *zap.Logger) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stack = append(r.stack, g)
+	r.stack = append(r.stack, started{g, g})
+	if err := r.applyLocked(g); err != nil {
+		r.stack = r.stack[:len(r.stack)-1]
+		return err
+	}
 	r.logger.Store(logger)
-	return r.applyLocked(g)
+	return nil
 }
 
-// drop ends generation g; if it was in force, the one below is again. When none
-// is left, the last stays: what is still running may pick, retry and finish.
+// drop ends generation g; if it was in force, the one below is again, with what
+// was changed in it at run time. When none is left, the last stays: what is
+// still running may pick, retry and finish.
 func (r *Runtime) drop(g *generation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i, x := range r.stack {
-		if x == g {
-			r.stack = append(r.stack[:i:i], r.stack[i+1:]...)
-			break
-		}
+	i := slices.IndexFunc(r.stack, func(s started) bool { return s.as == g })
+	if i < 0 {
+		return
 	}
-	if n := len(r.stack); n > 0 && r.stack[n-1].digest != r.inForce.digest {
-		if err := r.applyLocked(r.stack[n-1]); err != nil {
+	r.stack = slices.Delete(r.stack, i, i+1)
+	if n := len(r.stack); n > 0 {
+		if err := r.applyLocked(r.stack[n-1].now); err != nil {
 			r.logger.Load().Error("restoring the previous configuration", zap.String("group", r.key.name), zap.Error(err))
 		}
+	}
+	if len(r.stack) < 2 {
+		r.group.Forget()
 	}
 }
 
@@ -153,19 +167,23 @@ func (r *Runtime) drop(g *generation) {
 // before changes nothing, not even what was changed at run time.
 func (r *Runtime) applyLocked(g *generation) error {
 	if r.inForce != nil && r.inForce.digest == g.digest {
-		r.inForce = g.with(r.inForce.lines)
+		r.enforcedLocked(g.with(r.inForce.lines))
 		return nil
 	}
 	return r.replaceLocked(g)
 }
 
-// replaceLocked brings g into force whatever was before.
+// replaceLocked brings g into force whatever was before. While more than one
+// configuration is started the older one may be needed again, so that the state
+// of servers that g does not have is kept.
 func (r *Runtime) replaceLocked(g *generation) error {
+	config := g.config
+	config.Retain = len(r.stack) > 1
 	before := r.addressesLocked()
-	if err := r.group.Apply(g.config, time.Now()); err != nil {
+	if err := r.group.Apply(config, time.Now()); err != nil {
 		return err
 	}
-	r.inForce = g
+	r.enforcedLocked(g)
 	for address := range r.addressesLocked() {
 		delete(before, address)
 	}
@@ -175,6 +193,14 @@ func (r *Runtime) replaceLocked(g *generation) error {
 		}
 	}
 	return nil
+}
+
+// enforcedLocked notes that g is in force.
+func (r *Runtime) enforcedLocked(g *generation) {
+	r.inForce = g
+	if n := len(r.stack); n > 0 {
+		r.stack[n-1].now = g
+	}
 }
 
 func (r *Runtime) addressesLocked() map[string]bool {
