@@ -1,0 +1,180 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/testnet"
+)
+
+// staticName is the name of the group that a list of addresses makes.
+func staticName(first string) string {
+	return regexp.MustCompile(`[^A-Za-z0-9_.-]+`).ReplaceAllString(first, "-")
+}
+
+func TestSmoothRoundRobinOverCaddysTransportBalancesRetriesAndRecovers(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 3)
+	p := serve(t, "", fmt.Sprintf(`
+	reverse_proxy %s %s %s {
+		lb_policy smooth_round_robin {
+			server %[1]s weight=5 fail_timeout=1s
+		}
+		lb_retries 2
+	}`, b[0].Addr(), b[1].Addr(), b[2].Addr()))
+	if got, want := p.bodies(14, "/"), "a a b a c a a a a b a c a a"; got != want {
+		t.Errorf("answers %s, want %s", got, want)
+	}
+	name := staticName(b[0].Addr())
+	servers := p.servers(name)
+	if s := servers[0]; s.Weight != 5 || s.State.Picks != 10 {
+		t.Errorf("first server: %+v, want weight 5 and 10 picks", s)
+	}
+
+	b[0].Stop()
+	if got := p.bodies(7, "/"); strings.ContainsAny(got, "a5") {
+		t.Errorf("first server refuses: answers %s, want b and c only", got)
+	}
+	if addr, status := p.tries("/"); addr == "" || status == "" {
+		t.Errorf("tries %q, %q, want them recorded", addr, status)
+	}
+	if s := p.servers(name)[0].State; s.State != "unhealthy" || s.Picks != 11 || s.Failures != 1 {
+		t.Errorf("first server: %+v, want unhealthy after one more pick", s)
+	}
+	b[0].Restart()
+	testnet.Eventually(t, 10*time.Second, "the first server answers again", func() bool { return p.get("/").Text() == "a" })
+	p.WaitLog(t, "server recovered", map[string]any{"server": b[0].Addr()})
+	p.waitConns(0)
+}
+
+func TestSmoothRoundRobinOverNextUpstreamNeedsNoRetrySetting(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 2)
+	dead := testnet.RefusedAddr(t)
+	p := serve(t, "", fmt.Sprintf(`
+	reverse_proxy /long/* %s %s %s {
+		lb_policy smooth_round_robin
+		transport next_upstream {
+			conditions error timeout http_503
+			transport upstream_keepalive {
+				keepalive 8
+			}
+		}
+	}
+	proxy_pass /short/* %[2]s %[3]s`, dead, b[0].Addr(), b[1].Addr()))
+	if got, want := p.bodies(6, "/long/"), "a b a b a b"; got != want {
+		t.Errorf("long form: answers %s, want %s", got, want)
+	}
+	if got, want := p.bodies(4, "/short/"), "a b a b"; got != want {
+		t.Errorf("proxy_pass with addresses: answers %s, want %s", got, want)
+	}
+	b[0].SetAnswer(testnet.StatusAnswer(503))
+	if got, want := p.bodies(2, "/long/"), "b b"; got != want {
+		t.Errorf("a answers 503: answers %s, want %s", got, want)
+	}
+	if n := len(p.Logs("server temporarily disabled")); n != 2 {
+		t.Errorf("%d warnings, want 2: refused, and 503", n)
+	}
+	p.waitConns(0)
+}
+
+func TestEqualListsShareTheirStateAndOtherListsDoNot(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 2)
+	p := serve(t, "", fmt.Sprintf(`
+	proxy_pass /one %s %s
+	proxy_pass /two %[1]s %[2]s
+	proxy_pass /other %[2]s %[1]s`, b[0].Addr(), b[1].Addr()))
+	got := p.bodies(1, "/one") + p.bodies(1, "/two") + p.bodies(1, "/one") + p.bodies(1, "/other")
+	if got != "abab" {
+		t.Errorf("answers %s, want abab", got)
+	}
+}
+
+func TestWeightedLeastConnOverAListPrefersTheIdleServer(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 2)
+	hold := make(chan struct{})
+	defer close(hold)
+	b[0].SetAnswer(testnet.Answer{Body: "a", Hold: hold})
+	p := serve(t, "", fmt.Sprintf(`
+	reverse_proxy %s %s {
+		lb_policy weighted_least_conn
+	}`, b[0].Addr(), b[1].Addr()))
+	c := p.dial()
+	if err := c.Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	p.waitConns(1)
+	if got, want := p.bodies(5, "/"), repeat("b", 5); got != want {
+		t.Errorf("answers %s, want %s", got, want)
+	}
+}
+
+// Over both transports.
+func TestCaddysActiveHealthChecksOfAStaticListAreHonoured(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 2)
+	var sick atomic.Bool
+	b[0].Script(func(r testnet.Request) testnet.Answer {
+		if r.Target() == "/health" && sick.Load() {
+			return testnet.StatusAnswer(503)
+		}
+		return named("a")
+	})
+	site := ""
+	for path, transport := range map[string]string{"/plain": "", "/next": "transport next_upstream"} {
+		site += fmt.Sprintf(`
+	reverse_proxy %s %s %s {
+		lb_policy smooth_round_robin
+		health_uri /health
+		health_interval 100ms
+		health_status 200
+		%s
+	}`, path, b[0].Addr(), b[1].Addr(), transport)
+	}
+	p := serve(t, "", site)
+	for _, target := range []string{"/plain", "/next"} {
+		sick.Store(false)
+		testnet.Eventually(t, 10*time.Second, "both are asked", func() bool {
+			got := p.bodies(2, target)
+			return got == "a b" || got == "b a"
+		})
+		sick.Store(true)
+		testnet.Eventually(t, 10*time.Second, "the sick one is not", func() bool { return p.bodies(2, target) == "b b" })
+		if got, want := p.bodies(6, target), repeat("b", 6); got != want {
+			t.Errorf("%s: answers %s, want %s", target, got, want)
+		}
+	}
+	if n := len(p.Logs("server temporarily disabled")); n != 0 {
+		t.Errorf("%d warnings, want none: active checks are no failures of requests", n)
+	}
+	p.waitConns(0)
+}
+
+func TestDynamicUpstreamGivesAGroupsLiveMembersToCaddysPolicies(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 3)
+	dead := testnet.RefusedAddr(t)
+	p := serve(t, group("app", b[0].Addr(), b[1].Addr(), dead, b[2].Addr()+" down"), `
+	proxy_pass /ours app
+	reverse_proxy /theirs {
+		dynamic upstream app
+		lb_policy round_robin
+	}`)
+	p.bodies(3, "/ours") // finds the dead one
+	got := map[string]int{}
+	for range 10 {
+		got[p.bodies(1, "/theirs")]++
+	}
+	if got["a"] != 5 || got["b"] != 5 {
+		t.Errorf("answers %v, want five of a and of b: the others are down", got)
+	}
+}
