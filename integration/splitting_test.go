@@ -127,7 +127,7 @@ func TestHeaderUpCannotSplitARequest(t *testing.T) {
 		header_up User-Agent {query.v}
 	}
 	proxy_pass app`)
-	values := []string{evil, "a\rb", "a\nb", "a\x00b", "\r\n", "a\r\n b", "a b", "a\x7fb", "ok"}
+	values := []string{evil, "a\rb", "a\nb", "a\x00b", "\r\n", "a\r\n b", "a b", "a\x7fb", "h2c", "ok"}
 	for _, path := range []string{"/value", "/name", "/host", "/rewrite", "/query", "/verb", "/method", "/upgrade", "/agent"} {
 		for _, v := range values {
 			what := fmt.Sprintf("%s %q", path, v)
@@ -138,7 +138,10 @@ func TestHeaderUpCannotSplitARequest(t *testing.T) {
 			}
 			c.Close()
 			for _, raw := range r.take(t) {
-				oneRequest(t, what, raw)
+				head := strings.ToLower(oneRequest(t, what, raw))
+				if strings.Contains(head, "upgrade: h2c") {
+					t.Errorf("%s: the backend got %q", what, raw)
+				}
 			}
 			if v == "ok" && path != "/upgrade" && res.Status != 200 {
 				t.Errorf("%s: status %d, want 200", what, res.Status)
