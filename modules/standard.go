@@ -6,6 +6,7 @@ package modules
 
 import (
 	_ "github.com/caddy-upstream/caddy-upstream/caddyfile"
+	_ "github.com/caddy-upstream/caddy-upstream/l4stream"
 	_ "github.com/caddy-upstream/caddy-upstream/leastconn"
 	_ "github.com/caddy-upstream/caddy-upstream/modules/nextupstream"
 	_ "github.com/caddy-upstream/caddy-upstream/modules/upstream"

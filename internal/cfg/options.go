@@ -7,6 +7,7 @@
 package cfg
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/dustin/go-humanize"
 )
@@ -196,6 +198,24 @@ func Strings(dst *[]string) Setter {
 		*dst = args
 		return nil
 	}
+}
+
+// TrustFiles reads the names of PEM files with the certificates to trust, as the
+// certificate pool that Caddy loads them with.
+func TrustFiles(dst *json.RawMessage) Setter {
+	return func(d *caddyfile.Dispenser) error {
+		var files []string
+		if err := Strings(&files)(d); err != nil {
+			return err
+		}
+		*dst = TrustPool(files...)
+		return nil
+	}
+}
+
+// TrustPool configures Caddy's certificate pool over PEM files.
+func TrustPool(files ...string) json.RawMessage {
+	return caddyconfig.JSON(map[string]any{"provider": "file", "pem_files": files}, nil)
 }
 
 // ParseInt reads a whole number in decimal digits, of at least low.

@@ -1,0 +1,136 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package l4stream
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+)
+
+func init() { caddy.RegisterModule(App{}) }
+
+// App proxies TCP and UDP: nginx's `stream {}`. Its servers run their handlers
+// in nginx's phases and send sessions to the groups of the upstream app.
+type App struct {
+	// The servers, by a name that appears in logs only.
+	Servers map[string]*Server `json:"servers,omitempty"`
+
+	// How long sessions may go on after their configuration has ended. On a
+	// reload the default is 0, no limit; when Caddy stops, sessions get this time
+	// too, 10s by default.
+	ShutdownTimeout caddy.Duration `json:"shutdown_timeout,omitempty"`
+
+	logger   *zap.Logger
+	bindings []*binding
+}
+
+// exitTimeout is how long sessions may go on when the process exits.
+const exitTimeout = 10 * time.Second
+
+// CaddyModule returns the Caddy module information.
+func (App) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "stream", New: func() caddy.Module { return new(App) }}
+}
+
+// Provision sets up the servers and their handlers; nothing listens yet.
+func (a *App) Provision(ctx caddy.Context) error {
+	a.logger = ctx.Logger()
+	if a.ShutdownTimeout < 0 {
+		return fmt.Errorf("shutdown_timeout %s: must not be negative", time.Duration(a.ShutdownTimeout))
+	}
+	sets := map[string]*binding{}
+	for _, name := range slices.Sorted(maps.Keys(a.Servers)) {
+		s := a.Servers[name]
+		if s == nil {
+			return fmt.Errorf("server %s is null", name)
+		}
+		if err := s.provision(ctx, name, a.logger); err != nil {
+			return fmt.Errorf("server %s: %w", name, err)
+		}
+		for _, address := range s.addresses {
+			b := sets[address.key()]
+			if b == nil {
+				b = &binding{address: address}
+				sets[address.key()] = b
+			}
+			if err := b.add(s); err != nil {
+				return fmt.Errorf("server %s: %w", name, err)
+			}
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(sets)) {
+		a.bindings = append(a.bindings, sets[key])
+	}
+	return nil
+}
+
+// Start begins to listen, or takes the sockets over from the configuration
+// that runs.
+func (a *App) Start() error {
+	for _, b := range a.bindings {
+		if err := b.open(a.logger); err != nil {
+			return fmt.Errorf("listening on %s: %w", b.address, err)
+		}
+	}
+	for _, s := range a.Servers {
+		if err := s.start(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Stop hands the sockets on or closes them. Sessions live on, until they end or
+// the shutdown timeout is over; only when the process exits are they waited for.
+func (a *App) Stop() error {
+	err := a.close()
+	timeout := time.Duration(a.ShutdownTimeout)
+	if !caddy.Exiting() {
+		if timeout > 0 {
+			time.AfterFunc(timeout, a.abortSessions)
+		}
+		return err
+	}
+	if timeout == 0 {
+		timeout = exitTimeout
+	}
+	var wait sync.WaitGroup
+	for _, s := range a.Servers {
+		wait.Go(func() { s.sessions.drain(timeout) })
+	}
+	wait.Wait()
+	return err
+}
+
+// Cleanup releases what Provision and Start have taken.
+func (a *App) Cleanup() error { return a.close() }
+
+// close gives the sockets back; it may be called more than once.
+func (a *App) close() error {
+	var errs []error
+	for _, b := range a.bindings {
+		errs = append(errs, b.close())
+	}
+	return errors.Join(errs...)
+}
+
+func (a *App) abortSessions() {
+	for _, s := range a.Servers {
+		s.sessions.abortAll()
+	}
+}
+
+// Interface guards
+var (
+	_ caddy.App          = (*App)(nil)
+	_ caddy.Provisioner  = (*App)(nil)
+	_ caddy.CleanerUpper = (*App)(nil)
+)

@@ -1,0 +1,109 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package l4stream
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
+)
+
+func init() { httpcaddyfile.RegisterGlobalOption("stream", parseStream) }
+
+// parseStream reads the global option:
+//
+//	stream {
+//	    shutdown_timeout <duration>
+//	    server <listen...> {
+//	        server_name <name...>
+//	        <handler> ...
+//	    }
+//	}
+func parseStream(d *caddyfile.Dispenser, existing any) (any, error) {
+	app := &App{Servers: map[string]*Server{}}
+	if existing != nil {
+		if err := json.Unmarshal(existing.(httpcaddyfile.App).Value, app); err != nil {
+			return nil, err
+		}
+	}
+	d.Next()
+	if d.NextArg() {
+		return nil, d.Errf("stream: unexpected argument %q: expected a block of servers", d.Val())
+	}
+	options := cfg.Options{
+		"shutdown_timeout": cfg.Duration(&app.ShutdownTimeout),
+		"server": func(d *caddyfile.Dispenser) error {
+			s := new(Server)
+			app.Servers[fmt.Sprintf("srv%d", len(app.Servers))] = s
+			return s.unmarshal(d)
+		},
+	}
+	if err := options.Block(d, "stream", cfg.Repeatable{"server": true}); err != nil {
+		return nil, err
+	}
+	return httpcaddyfile.App{Name: "stream", Value: caddyconfig.JSON(app, nil)}, nil
+}
+
+// unmarshal reads one server; the dispenser stands on the word server.
+func (s *Server) unmarshal(d *caddyfile.Dispenser) error {
+	if s.Listen = d.RemainingArgs(); len(s.Listen) == 0 {
+		return d.Err("server: expected one or more addresses to listen on")
+	}
+	for _, text := range s.Listen {
+		if _, err := parseListen(text); err != nil {
+			return d.Errf("server %s: %v", text, err)
+		}
+	}
+	rules := new(Access)
+	content := ""
+	handler := func(name string, mod any) {
+		s.HandlersRaw = append(s.HandlersRaw, caddyconfig.JSONModuleObject(mod, "handler", name, nil))
+	}
+	options := cfg.Options{
+		"server_name":         cfg.Strings(&s.ServerName),
+		"preread_buffer_size": cfg.Size(&s.PrereadBufferSize, 1),
+		"max_udp_sessions":    cfg.Int(&s.MaxUDPSessions, 0),
+		"preread_timeout":     cfg.Duration(&s.PrereadTimeout),
+		"allow":               rules.unmarshalRule,
+		"deny":                rules.unmarshalRule,
+	}
+	many := cfg.Repeatable{"allow": true, "deny": true, "set": true, "map": true, "geo": true, "split_clients": true, "limit_conn": true}
+	for _, info := range caddy.GetModules("stream.handlers") {
+		name := info.ID.Name()
+		if name == "access" {
+			continue // allow and deny
+		}
+		options[name] = func(d *caddyfile.Dispenser) error {
+			mod, err := caddyfile.UnmarshalModule(d, "stream.handlers."+name)
+			if err != nil {
+				return err
+			}
+			if h, ok := mod.(Handler); ok && h.Phase() == Content {
+				if content != "" {
+					return d.Errf("%s beside %s: expected one of proxy_pass, return and pass", name, content)
+				}
+				content = name
+			}
+			handler(name, mod)
+			return nil
+		}
+	}
+	if err := options.Block(d, "server "+strings.Join(s.Listen, " "), many); err != nil {
+		return err
+	}
+	if len(rules.Rules) > 0 {
+		handler("access", rules)
+	}
+	if content == "" {
+		return d.Errf("server %s: expected one of proxy_pass, return and pass", strings.Join(s.Listen, " "))
+	}
+	return nil
+}

@@ -1,0 +1,381 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package l4stream
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+	"go.uber.org/zap"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
+	"github.com/caddy-upstream/caddy-upstream/internal/peer"
+	"github.com/caddy-upstream/caddy-upstream/modules/upstream"
+)
+
+func init() { caddy.RegisterModule(new(ProxyPass)) }
+
+// ProxyPass sends sessions to the servers of a group.
+type ProxyPass struct {
+	// A group of the upstream app, or one or more addresses with ports. One
+	// text may hold placeholders that name a group.
+	To []string `json:"to"`
+
+	// The networks in which an address from placeholders may be. Without it,
+	// placeholders can name groups only: what a client sends must not decide
+	// where Caddy connects.
+	AllowDynamic []string `json:"allow_dynamic,omitempty"`
+
+	// How long connecting may take, the TLS handshake included. Default: 60s.
+	ConnectTimeout caddy.Duration `json:"connect_timeout,omitempty"`
+
+	// How long a session may be silent in both directions. Default: 10m.
+	Timeout caddy.Duration `json:"timeout,omitempty"`
+
+	// Go on to the next server when one cannot be connected: `on` (default) or
+	// `off`.
+	NextUpstream string `json:"next_upstream,omitempty"`
+
+	// The number of servers tried for a session. Default: 0, all.
+	NextUpstreamTries int `json:"next_upstream_tries,omitempty"`
+
+	// The time after the first try during which another may start. Default: 0,
+	// no limit.
+	NextUpstreamTimeout caddy.Duration `json:"next_upstream_timeout,omitempty"`
+
+	// Keep the other direction open when one side has ended its own.
+	HalfClose bool `json:"half_close,omitempty"`
+
+	// Limits in bytes per second, with placeholders. Default: none.
+	UploadRate   string `json:"upload_rate,omitempty"`
+	DownloadRate string `json:"download_rate,omitempty"`
+
+	// The size of copy buffers, used where the kernel cannot move the bytes.
+	// Default: 16 KiB.
+	BufferSize int64 `json:"buffer_size,omitempty"`
+
+	// The local address to connect from, with placeholders.
+	Bind string `json:"bind,omitempty"`
+
+	// Send a PROXY header of this version to the server: `v1` or `v2`.
+	ProxyProtocol string `json:"proxy_protocol,omitempty"`
+
+	// Send TCP keep-alive probes on both connections.
+	SocketKeepalive bool `json:"socket_keepalive,omitempty"`
+
+	// Send small pieces at once: `on` (default) or `off`.
+	NoDelay string `json:"nodelay,omitempty"`
+
+	// TLS to the servers.
+	SSL *UpstreamTLS `json:"ssl,omitempty"`
+
+	// UDP: the number of datagrams from a client after which its next one
+	// begins a new session. Default: 0, no limit.
+	ProxyRequests int `json:"proxy_requests,omitempty"`
+
+	// UDP: the number of datagrams expected for each datagram of the client; the
+	// session ends when they have come. Default: no expectation.
+	ProxyResponses *int `json:"proxy_responses,omitempty"`
+
+	logger *zap.Logger
+	target target
+	next   peer.NextPolicy
+}
+
+// UpstreamTLS is TLS to the servers of a stream.
+type UpstreamTLS struct {
+	reverseproxy.TLSConfig
+
+	// Do not send the name of the server in the hello (SNI).
+	NoSNI bool `json:"no_sni,omitempty"`
+
+	// The application protocols to offer, with placeholders; empty ones are left
+	// out.
+	ALPN []string `json:"alpn,omitempty"`
+
+	config   *tls.Config
+	mu       sync.Mutex // guards sessions
+	sessions map[string]tls.ClientSessionCache
+}
+
+// CaddyModule returns the Caddy module information.
+func (*ProxyPass) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "stream.handlers.proxy_pass", New: func() caddy.Module { return new(ProxyPass) }}
+}
+
+// Phase implements Handler.
+func (*ProxyPass) Phase() Phase { return Content }
+
+// Provision checks the options and finds the group.
+func (p *ProxyPass) Provision(ctx caddy.Context) error {
+	p.logger = ctx.Logger(App{})
+	if err := p.check(); err != nil {
+		return err
+	}
+	p.next = peer.NextPolicy{Timeout: time.Duration(p.NextUpstreamTimeout)}
+	if p.NextUpstream != "off" {
+		p.next.Conditions = peer.OnError | peer.OnTimeout
+	}
+	p.ConnectTimeout = orDefault(p.ConnectTimeout, 60*time.Second)
+	p.Timeout = orDefault(p.Timeout, 10*time.Minute)
+	if p.SSL != nil {
+		config, err := p.SSL.MakeTLSClientConfig(ctx)
+		if err != nil {
+			return fmt.Errorf("ssl: %w", err)
+		}
+		if config == nil {
+			config = new(tls.Config)
+		}
+		config.NextProtos = nil
+		p.SSL.config = config
+		p.SSL.sessions = map[string]tls.ClientSessionCache{}
+	}
+	return p.target.provision(ctx, p)
+}
+
+func orDefault(d caddy.Duration, def time.Duration) caddy.Duration {
+	if d == 0 {
+		return caddy.Duration(def)
+	}
+	return d
+}
+
+func (p *ProxyPass) check() error {
+	switch {
+	case p.ConnectTimeout < 0 || p.Timeout < 0 || p.NextUpstreamTimeout < 0:
+		return errors.New("timeouts must not be negative")
+	case p.NextUpstream != "" && p.NextUpstream != "on" && p.NextUpstream != "off":
+		return fmt.Errorf("next_upstream %q: expected on or off", p.NextUpstream)
+	case p.NextUpstreamTries < 0:
+		return fmt.Errorf("next_upstream_tries %d: must not be negative", p.NextUpstreamTries)
+	case p.ProxyProtocol != "" && p.ProxyProtocol != "v1" && p.ProxyProtocol != "v2":
+		return fmt.Errorf("proxy_protocol %q: expected v1 or v2", p.ProxyProtocol)
+	case p.NoDelay != "" && p.NoDelay != "on" && p.NoDelay != "off":
+		return fmt.Errorf("nodelay %q: expected on or off", p.NoDelay)
+	case p.BufferSize < 0 || p.BufferSize > 1<<30:
+		return fmt.Errorf("buffer_size %d: expected 0 to 1GiB", p.BufferSize)
+	case p.ProxyRequests < 0 || p.ProxyResponses != nil && *p.ProxyResponses < 0:
+		return errors.New("proxy_requests and proxy_responses must not be negative")
+	}
+	return nil
+}
+
+// Cleanup releases the groups.
+func (p *ProxyPass) Cleanup() error { return p.target.release() }
+
+// target is where a proxy_pass leads: to one group, or to the group that
+// placeholders name.
+type target struct {
+	text    string            // with placeholders, empty for a fixed group
+	runtime *upstream.Runtime // of a fixed group
+
+	ctx    caddy.Context
+	allow  *networks
+	mu     sync.Mutex // guards the two below
+	named  map[string]*upstream.Runtime
+	closed bool
+}
+
+func (t *target) provision(ctx caddy.Context, p *ProxyPass) error {
+	switch {
+	case len(p.To) == 0:
+		return errors.New("to: expected a group or addresses")
+	case len(p.To) == 1 && strings.Contains(p.To[0], "{"):
+		t.text, t.ctx, t.named = p.To[0], ctx, map[string]*upstream.Runtime{}
+		var err error
+		if len(p.AllowDynamic) > 0 {
+			t.allow, err = parseNetworks(p.AllowDynamic)
+		}
+		return err
+	case len(p.AllowDynamic) > 0:
+		return errors.New("allow_dynamic goes with an address from placeholders only")
+	}
+	var err error
+	if len(p.To) == 1 && !strings.ContainsAny(p.To[0], ":/") {
+		t.runtime, err = upstream.Use(ctx, p.To[0])
+	} else {
+		t.runtime, err = upstream.UseAddresses(ctx, "stream", p.To)
+	}
+	return err
+}
+
+func (t *target) release() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	var errs []error
+	if t.runtime != nil {
+		errs = append(errs, t.runtime.Release())
+		t.runtime = nil
+	}
+	for name, r := range t.named {
+		errs = append(errs, r.Release())
+		delete(t.named, name)
+	}
+	return errors.Join(errs...)
+}
+
+// group returns the group for s. For an address from placeholders it returns
+// that alone.
+func (t *target) group(s *Session) (*peer.Group, string, error) {
+	if t.text == "" {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.runtime == nil {
+			return nil, "", errors.New("the configuration has ended")
+		}
+		return t.runtime.Group(), "", nil
+	}
+	name := s.expand(t.text)
+	if !strings.ContainsAny(name, ":/") {
+		r, err := t.use(name)
+		if err != nil {
+			return nil, "", err
+		}
+		return r.Group(), "", nil
+	}
+	addr, err := netip.ParseAddrPort(name)
+	switch {
+	case t.allow == nil:
+		return nil, "", fmt.Errorf("address %s from placeholders: not allowed without allow_dynamic", escape(name))
+	case err != nil:
+		return nil, "", fmt.Errorf("address %s from placeholders: expected an IP address and a port", escape(name))
+	case !t.allow.contains(endpoint(addr)):
+		return nil, "", fmt.Errorf("address %s from placeholders: not in allow_dynamic", addr)
+	}
+	return nil, addr.String(), nil
+}
+
+// use returns a group named by placeholders.
+func (t *target) use(name string) (*upstream.Runtime, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r := t.named[name]; r != nil {
+		return r, nil
+	}
+	if t.closed {
+		return nil, errors.New("the configuration has ended")
+	}
+	r, err := upstream.Use(t.ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("from placeholders: %w", err)
+	}
+	t.named[name] = r
+	return r, nil
+}
+
+// network splits a server's address into what net.Dial takes.
+func network(address string, udp bool) (network, target string) {
+	if path, ok := strings.CutPrefix(address, "unix/"); ok {
+		return "unix", path
+	}
+	if udp {
+		return "udp", address
+	}
+	return "tcp", address
+}
+
+// localAddr is the address that a connection is made from, nil for any.
+func (p *ProxyPass) localAddr(s *Session, network string) (net.Addr, error) {
+	text := p.Bind
+	if text == "" {
+		return nil, nil
+	}
+	if text = s.expand(text); text == "" || text == "off" {
+		return nil, nil
+	}
+	addr, err := netip.ParseAddrPort(text)
+	if err != nil {
+		ip, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, fmt.Errorf("bind %q: expected an IP address", escape(text))
+		}
+		addr = netip.AddrPortFrom(ip, 0)
+	}
+	if network == "udp" {
+		return net.UDPAddrFromAddrPort(addr), nil
+	}
+	return net.TCPAddrFromAddrPort(addr), nil
+}
+
+// UnmarshalCaddyfile reads the directive proxy_pass of a stream server; README.md
+// lists the options.
+func (p *ProxyPass) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next()
+	if p.To = d.RemainingArgs(); len(p.To) == 0 {
+		return d.Err("proxy_pass: expected a group or one or more addresses")
+	}
+	if len(p.To) > 1 {
+		for _, to := range p.To {
+			if !strings.Contains(to, ":") && !strings.Contains(to, "/") || strings.Contains(to, "{") {
+				return d.Errf("proxy_pass: unexpected %q: expected one group, or addresses with ports", to)
+			}
+		}
+	}
+	options := cfg.Options{
+		"allow_dynamic":         cfg.Strings(&p.AllowDynamic),
+		"connect_timeout":       cfg.Duration(&p.ConnectTimeout),
+		"timeout":               cfg.Duration(&p.Timeout),
+		"next_upstream":         cfg.Word(&p.NextUpstream, "on", "off"),
+		"next_upstream_tries":   cfg.Int(&p.NextUpstreamTries, 0),
+		"next_upstream_timeout": cfg.DurationOrZero(&p.NextUpstreamTimeout),
+		"half_close":            cfg.OnOff(&p.HalfClose),
+		"upload_rate":           cfg.String(&p.UploadRate),
+		"download_rate":         cfg.String(&p.DownloadRate),
+		"buffer_size":           cfg.Size(&p.BufferSize, 512),
+		"bind":                  cfg.String(&p.Bind),
+		"proxy_protocol":        cfg.Word(&p.ProxyProtocol, "v1", "v2"),
+		"socket_keepalive":      cfg.OnOff(&p.SocketKeepalive),
+		"nodelay":               cfg.Word(&p.NoDelay, "on", "off"),
+		"proxy_requests":        cfg.Int(&p.ProxyRequests, 0),
+		"proxy_responses":       cfg.IntPtr(&p.ProxyResponses, 0),
+	}
+	for name, set := range p.sslOptions() {
+		options[name] = set
+	}
+	return options.Block(d, "proxy_pass", nil)
+}
+
+// sslOptions are the options of TLS to the servers; each of them turns it on.
+func (p *ProxyPass) sslOptions() cfg.Options {
+	ssl := new(UpstreamTLS)
+	on := func(set cfg.Setter) cfg.Setter {
+		return func(d *caddyfile.Dispenser) error {
+			p.SSL = ssl
+			return set(d)
+		}
+	}
+	var flag bool
+	return cfg.Options{
+		"ssl":                      on(cfg.Flag(&flag)),
+		"ssl_name":                 on(cfg.String(&ssl.ServerName)),
+		"ssl_no_sni":               on(cfg.Flag(&ssl.NoSNI)),
+		"ssl_alpn":                 on(cfg.Strings(&ssl.ALPN)),
+		"ssl_insecure_skip_verify": on(cfg.Flag(&ssl.InsecureSkipVerify)),
+		"ssl_trusted_ca_certs":     on(cfg.TrustFiles(&ssl.CARaw)),
+		"ssl_certificate": on(func(d *caddyfile.Dispenser) error {
+			if !d.Args(&ssl.ClientCertificateFile, &ssl.ClientCertificateKeyFile) || d.NextArg() {
+				return d.Err("ssl_certificate: expected <certificate file> <key file>")
+			}
+			return nil
+		}),
+	}
+}
+
+// Interface guards
+var (
+	_ Handler               = (*ProxyPass)(nil)
+	_ caddy.Provisioner     = (*ProxyPass)(nil)
+	_ caddy.CleanerUpper    = (*ProxyPass)(nil)
+	_ caddyfile.Unmarshaler = (*ProxyPass)(nil)
+)

@@ -1,0 +1,300 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package l4stream
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// Server handles the sessions that come in on some addresses.
+type Server struct {
+	// Where to listen: Caddy network addresses such as `:3306`, `127.0.0.1:53`,
+	// `udp/:53`, `unix//run/x.sock`; ports may be ranges. Several servers on the
+	// same address are told apart by `server_name`.
+	Listen []string `json:"listen"`
+
+	// The names in a TLS client's hello (SNI) that choose this server among those
+	// on the same address: exact, `*.example.com` or `.example.com`. The first
+	// server of an address takes what fits none.
+	ServerName []string `json:"server_name,omitempty"`
+
+	// What happens to a session. The order is that of the handlers' phases, and
+	// within a phase the order here. Exactly one handler is a content handler.
+	HandlersRaw []json.RawMessage `json:"handle,omitempty" caddy:"namespace=stream.handlers inline_key=handler"`
+
+	// How much of what a client sends first may be looked at. Default: 16 KiB.
+	PrereadBufferSize int64 `json:"preread_buffer_size,omitempty"`
+
+	// How long to wait for it. Default: 30s.
+	PrereadTimeout caddy.Duration `json:"preread_timeout,omitempty"`
+
+	// UDP: the number of sessions that may be open at once on each address; more
+	// begin no session, their datagrams are dropped. Default: 0, no limit.
+	MaxUDPSessions int `json:"max_udp_sessions,omitempty"`
+
+	name      string
+	logger    *zap.Logger
+	addresses []address
+	phases    [Log + 1][]Handler
+	content   Handler
+	names     []string
+	sessions  registry
+}
+
+// Defaults of preread, nginx's.
+const (
+	defaultPrereadBuffer  = 16 << 10
+	defaultPrereadTimeout = 30 * time.Second
+)
+
+func (s *Server) provision(ctx caddy.Context, name string, logger *zap.Logger) error {
+	s.name, s.logger = name, logger
+	s.sessions.open = map[*Session]struct{}{}
+	if len(s.Listen) == 0 {
+		return fmt.Errorf("listen is missing")
+	}
+	for _, text := range s.Listen {
+		list, err := parseListen(text)
+		if err != nil {
+			return fmt.Errorf("listen %s: %w", text, err)
+		}
+		s.addresses = append(s.addresses, list...)
+	}
+	if s.MaxUDPSessions < 0 {
+		return fmt.Errorf("max_udp_sessions %d: must not be negative", s.MaxUDPSessions)
+	}
+	if s.PrereadBufferSize < 0 || s.PrereadTimeout < 0 {
+		return fmt.Errorf("preread_buffer_size and preread_timeout must not be negative")
+	}
+	if s.PrereadBufferSize == 0 {
+		s.PrereadBufferSize = defaultPrereadBuffer
+	}
+	if s.PrereadTimeout == 0 {
+		s.PrereadTimeout = caddy.Duration(defaultPrereadTimeout)
+	}
+	for _, n := range s.ServerName {
+		if n == "" || strings.Count(n, "*") > 1 || strings.Contains(n, "*") && !strings.HasPrefix(n, "*.") {
+			return fmt.Errorf("server_name %q: expected a name, *.name or .name", n)
+		}
+		s.names = append(s.names, strings.ToLower(n))
+	}
+	return s.loadHandlers(ctx)
+}
+
+func (s *Server) loadHandlers(ctx caddy.Context) error {
+	mods, err := ctx.LoadModule(s, "HandlersRaw")
+	if err != nil {
+		return err
+	}
+	for _, mod := range mods.([]any) {
+		h, ok := mod.(Handler)
+		if !ok {
+			return fmt.Errorf("%T is not a stream handler", mod)
+		}
+		phase := h.Phase()
+		if phase == Content {
+			if s.content != nil {
+				return fmt.Errorf("more than one content handler: expected one of proxy_pass, return and pass")
+			}
+			s.content = h
+		}
+		s.phases[phase] = append(s.phases[phase], h)
+		if udp, ok := h.(interface{ checkUDP() error }); ok && s.listensUDP() {
+			if err := udp.checkUDP(); err != nil {
+				return err
+			}
+		}
+	}
+	if s.content == nil {
+		return fmt.Errorf("no content handler: expected proxy_pass, return or pass")
+	}
+	return nil
+}
+
+func (s *Server) listensUDP() bool {
+	return slices.ContainsFunc(s.addresses, address.udp)
+}
+
+func (s *Server) start() error {
+	for _, phase := range s.phases {
+		for _, h := range phase {
+			if starter, ok := h.(interface{ start() error }); ok {
+				if err := starter.start(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// matches reports how well name fits the server's names: 0 not at all, more for
+// longer and exact ones.
+func (s *Server) matches(name string) int {
+	best := 0
+	for _, n := range s.names {
+		switch {
+		case n == name:
+			return 1 << 20
+		case n[0] == '.' && (name == n[1:] || strings.HasSuffix(name, n)), n[0] == '*' && strings.HasSuffix(name, n[1:]):
+			best = max(best, len(n))
+		}
+	}
+	return best
+}
+
+// handle runs one TCP session.
+func (s *Session) run(b *servers) {
+	defer s.finish()
+	if err := s.phase(PostAccept); err != nil {
+		s.end(err)
+		return
+	}
+	if len(b.list) > 1 {
+		if err := s.choose(b); err != nil {
+			s.end(err)
+			return
+		}
+	}
+	s.server.sessions.add(s)
+	for p := Preaccess; p <= Content; p++ {
+		if err := s.phase(p); err != nil {
+			s.end(err)
+			return
+		}
+	}
+	if s.status == 0 {
+		s.status = StatusOK
+	}
+}
+
+// phase runs the handlers of one phase.
+func (s *Session) phase(p Phase) error {
+	handlers := s.server.phases[p]
+	if len(handlers) == 0 {
+		return nil
+	}
+	if c := s.server.logger.Check(zapcore.DebugLevel, "phase"); c != nil {
+		c.Write(zap.String("phase", p.String()), zap.Uint64("connection", s.number), zap.String("server", s.server.name))
+	}
+	for _, h := range handlers {
+		if err := h.Handle(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end sets the status that err stands for, and logs what is worth it.
+func (s *Session) end(err error) {
+	s.status = statusOf(err)
+	level := zapcore.InfoLevel
+	if s.status == StatusInternal || s.status == StatusBadGateway {
+		level = zapcore.ErrorLevel
+	} else if s.status == StatusOK {
+		level = zapcore.DebugLevel
+	}
+	if c := s.server.logger.Check(level, "session ended early"); c != nil {
+		c.Write(zap.String("remote_addr", addrText(s.client)), zap.String("server", s.server.name),
+			zap.Int("status", s.status), zap.Error(err))
+	}
+}
+
+// finish runs whatever ended the session: log handlers, then the clean-up.
+func (s *Session) finish() {
+	if p := recover(); p != nil {
+		s.status = StatusInternal
+		s.server.logger.Error("panic in a handler", zap.Any("panic", p), zap.Stack("stack"))
+	}
+	s.ended = time.Now()
+	for _, h := range s.server.phases[Log] {
+		if err := h.Handle(s); err != nil {
+			s.server.logger.Error("log handler", zap.Error(err))
+		}
+	}
+	for _, giveBack := range s.limits {
+		giveBack()
+	}
+	if s.Conn != nil {
+		_ = s.Conn.Close()
+	}
+	s.server.sessions.remove(s)
+}
+
+// registry holds the running sessions of a server.
+type registry struct {
+	mu     sync.Mutex // guards what follows
+	open   map[*Session]struct{}
+	closed bool // sessions are being aborted; new ones are at once
+	empty  chan struct{}
+}
+
+func (r *registry) add(s *Session) {
+	r.mu.Lock()
+	r.open[s] = struct{}{}
+	closed := r.closed
+	r.mu.Unlock()
+	if closed {
+		s.Abort()
+	}
+}
+
+func (r *registry) remove(s *Session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.open, s)
+	if len(r.open) == 0 && r.empty != nil {
+		close(r.empty)
+		r.empty = nil
+	}
+}
+
+func (r *registry) abortAll() {
+	r.mu.Lock()
+	r.closed = true
+	list := make([]*Session, 0, len(r.open))
+	for s := range r.open {
+		list = append(list, s)
+	}
+	r.mu.Unlock()
+	for _, s := range list {
+		s.Abort()
+	}
+}
+
+// drain waits until no session is left, at most for timeout, then aborts the
+// rest and waits a moment for their logs.
+func (r *registry) drain(timeout time.Duration) {
+	if r.wait(timeout) {
+		return
+	}
+	r.abortAll()
+	r.wait(time.Second)
+}
+
+func (r *registry) wait(timeout time.Duration) bool {
+	r.mu.Lock()
+	if len(r.open) == 0 {
+		r.mu.Unlock()
+		return true
+	}
+	empty := make(chan struct{})
+	r.empty = empty
+	r.mu.Unlock()
+	select {
+	case <-empty:
+		return true
+	case <-time.After(timeout):
+		return false
+	}
+}

@@ -1,0 +1,188 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package l4stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+)
+
+// address is one socket to listen on.
+type address struct {
+	caddy.NetworkAddress
+}
+
+// parseListen reads a listen address; a range of ports is several.
+func parseListen(text string) ([]address, error) {
+	na, err := caddy.ParseNetworkAddress(text)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case na.IsUnixNetwork() && na.Network == "unix":
+		return []address{{na}}, nil
+	case na.Network != "tcp" && na.Network != "tcp4" && na.Network != "tcp6" &&
+		na.Network != "udp" && na.Network != "udp4" && na.Network != "udp6":
+		return nil, fmt.Errorf("network %q: expected a port, udp/ and a port, or unix//path", na.Network)
+	case na.StartPort == 0:
+		return nil, errors.New("the port is missing")
+	}
+	var out []address
+	for i := range na.PortRangeSize() {
+		out = append(out, address{na.At(i)})
+	}
+	return out, nil
+}
+
+func (a address) udp() bool { return len(a.Network) >= 3 && a.Network[:3] == "udp" }
+
+func (a address) key() string { return a.String() }
+
+// servers are those of one configuration on one address. The first is the
+// default.
+type servers struct {
+	list []*Server
+}
+
+// binding is what one configuration wants of one address.
+type binding struct {
+	address address
+	servers servers
+	socket  *socket // while open
+}
+
+func (b *binding) add(s *Server) error {
+	if b.address.udp() && len(b.servers.list) > 0 {
+		return fmt.Errorf("listen %s: another server has it; UDP servers cannot be told apart by name", b.address)
+	}
+	if len(b.servers.list) > 0 && len(s.names) == 0 && slices.ContainsFunc(b.servers.list, func(x *Server) bool { return len(x.names) == 0 }) {
+		return fmt.Errorf("listen %s: another server without server_name has it", b.address)
+	}
+	if len(s.names) == 0 { // the default
+		b.servers.list = slices.Insert(b.servers.list, 0, s)
+		return nil
+	}
+	b.servers.list = append(b.servers.list, s)
+	return nil
+}
+
+// socket is an open listener that configurations hand on. The configuration
+// started last gets what comes in.
+type socket struct {
+	key    string
+	tcp    net.Listener
+	udp    *udpSocket
+	logger atomic.Pointer[zap.Logger]
+
+	mu      sync.Mutex // guards stack
+	stack   []*servers
+	current atomic.Pointer[servers]
+}
+
+var sockets = caddy.NewUsagePool()
+
+// open listens, or joins a socket that is open, and directs it to b.
+func (b *binding) open(logger *zap.Logger) error {
+	v, _, err := sockets.LoadOrNew(b.address.key(), func() (caddy.Destructor, error) {
+		return listen(b.address)
+	})
+	if err != nil {
+		return err
+	}
+	b.socket = v.(*socket)
+	b.socket.logger.Store(logger)
+	b.socket.push(&b.servers)
+	return nil
+}
+
+// close gives the socket back. It may be called more than once.
+func (b *binding) close() error {
+	if b.socket == nil {
+		return nil
+	}
+	s := b.socket
+	b.socket = nil
+	s.drop(&b.servers)
+	_, err := sockets.Delete(s.key)
+	return err
+}
+
+func listen(a address) (*socket, error) {
+	s := &socket{key: a.key()}
+	s.logger.Store(zap.NewNop())
+	if a.udp() {
+		var err error
+		if s.udp, err = listenUDP(a); err != nil {
+			return nil, err
+		}
+		go s.udp.serve(s)
+		return s, nil
+	}
+	ln, err := a.Listen(context.Background(), 0, net.ListenConfig{})
+	if err != nil {
+		return nil, err
+	}
+	tcp, ok := ln.(net.Listener)
+	if !ok {
+		return nil, fmt.Errorf("network %s: %T is not a stream listener", a.Network, ln)
+	}
+	s.tcp = tcp
+	go s.accept()
+	return s, nil
+}
+
+// Destruct closes the socket, when no configuration holds it.
+func (s *socket) Destruct() error {
+	if s.udp != nil {
+		return s.udp.close()
+	}
+	return s.tcp.Close()
+}
+
+func (s *socket) push(v *servers) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stack = append(s.stack, v)
+	s.current.Store(v)
+}
+
+func (s *socket) drop(v *servers) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stack = slices.DeleteFunc(s.stack, func(x *servers) bool { return x == v })
+	if n := len(s.stack); n > 0 {
+		s.current.Store(s.stack[n-1])
+	}
+}
+
+// accept serves the connections of a TCP or unix socket until it is closed.
+func (s *socket) accept() {
+	var pause time.Duration
+	for {
+		conn, err := s.tcp.Accept()
+		switch {
+		case err == nil:
+			pause = 0
+		case errors.Is(err, net.ErrClosed):
+			return
+		default:
+			// out of descriptors, most likely: closing some takes a moment
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			s.logger.Load().Error("accepting a connection", zap.String("address", s.key), zap.Duration("retrying_in", pause), zap.Error(err))
+			time.Sleep(pause)
+			continue
+		}
+		servers := s.current.Load()
+		go newSession(servers.list[0], conn).run(servers)
+	}
+}

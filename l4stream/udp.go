@@ -1,0 +1,189 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package l4stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/proxyproto"
+	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/udpbatch"
+)
+
+// udpSocket is a listening UDP socket with the sessions that came in on it. One
+// goroutine reads it; it never waits for a session.
+type udpSocket struct {
+	conn  *net.UDPConn
+	batch *udpbatch.Socket
+	local proxyproto.Endpoint
+
+	mu       sync.Mutex // guards sessions
+	sessions map[udpKey]*udpSession
+
+	touched []*udpSession // of the batch that is being read
+	full    time.Time     // when the limit of sessions was last logged
+}
+
+// udpKey tells sessions apart: by the client's address, and on a wildcard
+// socket by the address that the client sent to.
+type udpKey struct {
+	client netip.AddrPort
+	local  netip.Addr
+}
+
+// udpBuffers is the size of the kernel's buffers that is asked for: bursts come
+// in while sessions are set up.
+const udpBuffers = 4 << 20
+
+func listenUDP(a address) (*udpSocket, error) {
+	pc, err := (&net.ListenConfig{}).ListenPacket(context.Background(), a.Network, a.JoinHostPort(0))
+	if err != nil {
+		return nil, err
+	}
+	conn := pc.(*net.UDPConn)
+	_ = conn.SetReadBuffer(udpBuffers)
+	_ = conn.SetWriteBuffer(udpBuffers)
+	batch, err := udpbatch.New(conn)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return &udpSocket{
+		conn: conn, batch: batch, local: proxyproto.EndpointOf(conn.LocalAddr()),
+		sessions: map[udpKey]*udpSession{},
+	}, nil
+}
+
+// close ends serve. Sessions end with it: they cannot answer any more.
+func (u *udpSocket) close() error {
+	err := u.conn.Close()
+	u.mu.Lock()
+	list := make([]*udpSession, 0, len(u.sessions))
+	for _, s := range u.sessions {
+		list = append(list, s)
+	}
+	u.mu.Unlock()
+	for _, s := range list {
+		s.end(StatusOK, nil)
+	}
+	return err
+}
+
+// serve reads datagrams until the socket is closed.
+func (u *udpSocket) serve(owner *socket) {
+	for {
+		err := u.batch.Receive(func(packets []udpbatch.Packet) {
+			servers := owner.current.Load()
+			for i := range packets {
+				u.packet(servers.list[0], &packets[i])
+			}
+			for i, s := range u.touched {
+				s.flush()
+				u.touched[i] = nil
+			}
+			u.touched = u.touched[:0]
+		})
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			owner.logger.Load().Debug("reading datagrams", zap.String("address", owner.key), zap.Error(err))
+		}
+	}
+}
+
+// packet gives a datagram to its session, a new one if there is none.
+func (u *udpSocket) packet(server *Server, p *udpbatch.Packet) {
+	key := udpKey{p.From, p.Local}
+	u.mu.Lock()
+	s := u.sessions[key]
+	n := len(u.sessions)
+	u.mu.Unlock()
+	if s != nil {
+		s.fromClient(s.strip(p.Data))
+		return
+	}
+	if server.MaxUDPSessions > 0 && n >= server.MaxUDPSessions {
+		if now := time.Now(); now.Sub(u.full) > time.Second {
+			u.full = now
+			server.logger.Warn("too many UDP sessions: datagram dropped", zap.String("server", server.name), zap.Int("max_udp_sessions", server.MaxUDPSessions))
+		}
+		return
+	}
+	u.begin(server, key, p)
+}
+
+// begin makes a session of a client's first datagram and runs its phases.
+func (u *udpSocket) begin(server *Server, key udpKey, p *udpbatch.Packet) {
+	s := &Session{
+		server: server, number: connectionNumber.Add(1), start: time.Now(),
+		client: endpoint(p.From), local: u.local,
+	}
+	if p.Local.IsValid() {
+		s.local = endpoint(netip.AddrPortFrom(p.Local, u.local.Addr.Port()))
+	}
+	s.peer = s.client
+	s.udp = &udpSession{socket: u, key: key, session: s, client: p.From, source: u.batch.Source(p.Local)}
+	s.preread = p.Data
+	s.server.sessions.add(s)
+	for phase := PostAccept; phase <= Content; phase++ {
+		if err := s.phase(phase); err != nil {
+			s.end(err)
+			s.finish()
+			return
+		}
+	}
+	if !s.udp.running {
+		if s.status == 0 {
+			s.status = StatusOK
+		}
+		s.finish()
+	}
+}
+
+// reply sends one datagram to the client.
+func (s *udpSession) reply(data []byte) error {
+	w := s.socket.batch.NewSender()
+	w.Add(data, s.client, s.source)
+	if err := w.TryFlush(); err != nil {
+		return endWith(StatusOK, "replying: %w", err)
+	}
+	s.session.sent.Add(int64(len(data)))
+	s.session.received.Add(int64(len(s.session.preread)))
+	return nil
+}
+
+// strip takes off the PROXY header of a datagram, if the server reads them:
+// some senders put one in front of every datagram.
+func (s *udpSession) strip(data []byte) []byte {
+	if s.session.header == nil {
+		return data
+	}
+	if h, n, err := proxyproto.Parse(data); err == nil && h.Version == 2 {
+		return data[n:]
+	}
+	return data
+}
+
+// readDatagramHeader is ProxyProtocol's work on the first datagram.
+func (p *ProxyProtocol) readDatagramHeader(s *Session) error {
+	header, n, err := proxyproto.Parse(s.preread)
+	if err == nil && header.Version != 2 {
+		err = fmt.Errorf("version %d on UDP: expected 2", header.Version)
+	}
+	switch {
+	case err == nil:
+		return p.accept(s, header, n)
+	case p.Require:
+		return endWith(StatusBadRequest, "PROXY header required: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,390 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package l4stream
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/peer"
+	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/udpbatch"
+)
+
+// udpSession is the UDP side of a session. The goroutine of the listening
+// socket sends what comes from the client, one of its own what comes from the
+// server. The rules are nginx's, except that a refused port ends the session at
+// once, so that the next datagram goes to the next server.
+type udpSession struct {
+	socket  *udpSocket
+	session *Session
+	key     udpKey
+	client  netip.AddrPort
+	source  udpbatch.Source
+	running bool // has a server; ends by itself
+
+	proxy   *ProxyPass
+	try     *try
+	up      *net.UDPConn
+	batch   *udpbatch.Socket
+	toUp    *udpbatch.Sender // used by the socket's goroutine
+	touched bool             // has datagrams to flush; likewise
+
+	requests  atomic.Int64
+	responses atomic.Int64
+	active    atomic.Int64 // time of the last datagram, since the session's start
+	upload    datagramRate // used by the socket's goroutine
+	download  datagramRate // used by the session's goroutine
+	delayed   atomic.Int32 // directions that a rate delays
+
+	mu      sync.Mutex // guards what follows
+	ended   bool
+	status  int
+	cause   error
+	timer   *time.Timer
+	release chan struct{} // closed at the end
+}
+
+// serveUDP connects the session to a server and returns; the session goes on
+// by itself.
+func (p *ProxyPass) serveUDP(s *Session, group *peer.Group, address string) error {
+	u := s.udp
+	u.proxy = p
+	if err := u.connect(group, address); err != nil {
+		return err
+	}
+	upload, err := rate(s, p.UploadRate)
+	if err == nil {
+		u.upload = newDatagramRate(upload, s.start)
+		var download int64
+		download, err = rate(s, p.DownloadRate)
+		u.download = newDatagramRate(download, s.start)
+	}
+	if err != nil {
+		u.giveBack(peer.None)
+		_ = u.up.Close()
+		return err
+	}
+	u.running, u.release = true, make(chan struct{})
+	u.toUp = u.batch.NewSender()
+	u.socket.mu.Lock()
+	u.socket.sessions[u.key] = u
+	u.socket.mu.Unlock()
+	s.onAbort(func() { u.end(StatusOK, nil) })
+	first := s.preread
+	if header := p.proxyHeader(s); header != nil {
+		u.try.sent.Add(int64(len(header)))
+		s.received.Add(-int64(len(header)))
+		first = append(header, first...)
+	}
+	u.timer = time.AfterFunc(time.Duration(p.Timeout), u.checkIdle)
+	u.fromClient(first)
+	s.preread = nil
+	go u.run()
+	return nil
+}
+
+// connect takes a server and makes a socket to it.
+func (u *udpSession) connect(group *peer.Group, address string) error {
+	s, p := u.session, u.proxy
+	if group == nil {
+		u.try = s.newTry(nil, address, time.Now())
+		return u.dial(address)
+	}
+	var walk peer.Session
+	walk.Begin(group, peer.SessionOptions{Tries: p.NextUpstreamTries, Client: s.Client()})
+	for {
+		now := time.Now()
+		lease, err := walk.Next(now)
+		if err != nil {
+			s.newTry(nil, group.Name(), now)
+			p.logger.Error("no live upstreams", zap.String("group", group.Name()))
+			return endWith(StatusBadGateway, "%w", err)
+		}
+		server := lease.Peer().Server()
+		u.try = s.newTry(lease, server.Name, now)
+		err = u.dial(server.Address)
+		if err == nil {
+			lease.Connected(now)
+			return nil
+		}
+		u.try.end = max(time.Since(now), 1)
+		if localFailure(err) {
+			lease.Done(peer.None, now)
+			return err
+		}
+		lease.Cause = err
+		lease.Done(peer.Failed, now)
+		if !walk.MayRetry(&p.next, peer.OnError, peer.Progress{}, now) {
+			return endWith(StatusBadGateway, "connecting to %s: %w", server.Name, err)
+		}
+	}
+}
+
+func (u *udpSession) dial(address string) error {
+	network, target := network(address, true)
+	if network != "udp" {
+		return errors.New("a unix socket cannot be reached over UDP")
+	}
+	local, err := u.proxy.localAddr(u.session, network)
+	if err != nil {
+		return err
+	}
+	conn, err := (&net.Dialer{LocalAddr: local}).DialContext(context.Background(), network, target)
+	if err != nil {
+		return err
+	}
+	u.up = conn.(*net.UDPConn)
+	if u.batch, err = udpbatch.New(u.up); err != nil {
+		_ = u.up.Close()
+		return err
+	}
+	u.try.connect = max(time.Since(u.try.started), 1)
+	return nil
+}
+
+// fromClient sends a datagram of the client on, or drops it while the upload
+// rate delays the client. It runs on the socket's goroutine.
+func (u *udpSession) fromClient(data []byte) {
+	now := time.Now()
+	if !u.upload.take(len(data), now) {
+		return
+	}
+	u.touch(now)
+	requests := u.requests.Add(1)
+	u.session.received.Add(int64(len(data)))
+	if !u.toUp.Add(data, netip.AddrPort{}, nil) {
+		u.flushNow()
+		u.toUp.Add(data, netip.AddrPort{}, nil)
+	}
+	u.try.sent.Add(int64(len(data)))
+	if !u.touched {
+		u.touched = true
+		u.socket.touched = append(u.socket.touched, u)
+	}
+	if n := int64(u.proxy.ProxyRequests); n > 0 && requests >= n {
+		u.unbind()
+	}
+}
+
+// flush sends what fromClient has collected, at the end of a batch.
+func (u *udpSession) flush() {
+	u.touched = false
+	u.flushNow()
+	if u.done() { // no answer is expected
+		u.end(StatusOK, nil)
+	}
+}
+
+func (u *udpSession) flushNow() {
+	if err := u.toUp.TryFlush(); err != nil && !errors.Is(err, udpbatch.ErrDropped) && !errors.Is(err, net.ErrClosed) {
+		u.refused(err)
+	}
+}
+
+// run passes on what comes from the server until the session ends.
+func (u *udpSession) run() {
+	w := u.socket.batch.NewSender()
+	for {
+		err := u.batch.Receive(func(packets []udpbatch.Packet) { u.fromServer(w, packets) })
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			u.finish()
+			return
+		case err != nil:
+			u.refused(err)
+		}
+	}
+}
+
+func (u *udpSession) fromServer(w *udpbatch.Sender, packets []udpbatch.Packet) {
+	now := time.Now()
+	u.try.firstByte.CompareAndSwap(0, max(int64(now.Sub(u.try.started)), 1))
+	u.touch(now)
+	for i := range packets {
+		n := int64(len(packets[i].Data))
+		u.try.received.Add(n)
+		if !u.wait(u.download.wait(time.Now())) {
+			return
+		}
+		if !w.Add(packets[i].Data, u.client, u.source) {
+			_ = w.Flush()
+			w.Add(packets[i].Data, u.client, u.source)
+		}
+		u.session.sent.Add(n)
+		if u.download.rate > 0 {
+			_ = w.Flush()
+			if !u.wait(u.download.read(len(packets[i].Data))) {
+				return
+			}
+		}
+	}
+	u.responses.Add(int64(len(packets)))
+	done := u.done()
+	if done {
+		u.unbind() // before the client can answer the answer
+	}
+	_ = w.Flush()
+	if done {
+		u.end(StatusOK, nil)
+	}
+}
+
+// wait lets a rate delay the server's direction. False: the session has ended.
+func (u *udpSession) wait(d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	u.delayed.Add(1)
+	defer u.delayed.Add(-1)
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		u.touch(time.Now())
+		return true
+	case <-u.release:
+		return false
+	}
+}
+
+func (u *udpSession) touch(now time.Time) { u.active.Store(int64(now.Sub(u.session.start))) }
+
+// answered reports whether as many datagrams have come as are expected.
+func (u *udpSession) answered() bool {
+	m := u.proxy.ProxyResponses
+	return m == nil || u.responses.Load() >= int64(*m)*u.requests.Load()
+}
+
+// done reports whether all that is expected of the session has happened.
+func (u *udpSession) done() bool {
+	n := int64(u.proxy.ProxyRequests)
+	return u.proxy.ProxyResponses != nil && (n == 0 || u.requests.Load() >= n) && u.answered()
+}
+
+// checkIdle runs when the timer fires.
+func (u *udpSession) checkIdle() {
+	idle := time.Since(u.session.start) - time.Duration(u.active.Load())
+	left := time.Duration(u.proxy.Timeout) - idle
+	if u.delayed.Load() > 0 {
+		left = time.Duration(u.proxy.Timeout)
+	}
+	switch {
+	case left > 0:
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if !u.ended {
+			u.timer.Reset(left)
+		}
+	case u.answered():
+		u.end(StatusOK, nil)
+	default:
+		u.end(StatusBadGateway, errors.New("no answer within the timeout"))
+	}
+}
+
+// refused ends a session whose server's port is closed. For the counters, that
+// was an answer: the client gets none.
+func (u *udpSession) refused(err error) { u.end(StatusOK, err) }
+
+// end begins the end of the session. Only the first call counts. With a cause
+// the server has failed.
+func (u *udpSession) end(status int, cause error) {
+	u.mu.Lock()
+	if u.ended {
+		u.mu.Unlock()
+		return
+	}
+	u.ended, u.status, u.cause = true, status, cause
+	u.timer.Stop()
+	u.mu.Unlock()
+	close(u.release)
+	u.unbind()
+	_ = u.up.Close() // run sees it and finishes
+}
+
+// unbind makes the client's next datagram begin a new session.
+func (u *udpSession) unbind() {
+	u.socket.mu.Lock()
+	defer u.socket.mu.Unlock()
+	if u.socket.sessions[u.key] == u {
+		delete(u.socket.sessions, u.key)
+	}
+}
+
+// finish runs once, on the session's goroutine, after end.
+func (u *udpSession) finish() {
+	u.mu.Lock()
+	status, cause := u.status, u.cause
+	u.mu.Unlock()
+	outcome := peer.Success
+	if cause != nil {
+		outcome = peer.Failed
+		if u.try.lease != nil {
+			u.try.lease.Cause = cause
+		}
+	}
+	u.giveBack(outcome)
+	u.session.status = status
+	u.session.finish()
+}
+
+func (u *udpSession) giveBack(o peer.Outcome) {
+	now := time.Now()
+	u.try.end = max(now.Sub(u.try.started), 1)
+	if u.try.lease != nil {
+		u.try.lease.Done(o, now)
+	}
+}
+
+// datagramRate is a limit in bytes per second for datagrams, which are never
+// cut: so many are allowed in all since the second in which it began; when none
+// are left the direction is delayed, and each datagram delays it, too.
+type datagramRate struct {
+	rate  int64
+	start int64 // second
+	bytes int64
+	until time.Time
+}
+
+func newDatagramRate(rate int64, start time.Time) datagramRate {
+	return datagramRate{rate: rate, start: start.Unix()}
+}
+
+// wait is how long to wait before the next datagram may be read.
+func (r *datagramRate) wait(now time.Time) time.Duration {
+	if r.rate == 0 {
+		return 0
+	}
+	allowed := r.rate*(now.Unix()-r.start+1) - r.bytes
+	if allowed > 0 {
+		return 0
+	}
+	return time.Duration(-allowed*1000/r.rate+1) * time.Millisecond
+}
+
+// read counts a datagram and returns how long it delays the direction.
+func (r *datagramRate) read(n int) time.Duration {
+	r.bytes += int64(n)
+	return time.Duration(int64(n)*1000/r.rate) * time.Millisecond
+}
+
+// take is for a direction that cannot wait: it reports whether a datagram may
+// pass now, and counts it.
+func (r *datagramRate) take(n int, now time.Time) bool {
+	if r.rate == 0 {
+		return true
+	}
+	if now.Before(r.until) || r.wait(now) > 0 {
+		return false
+	}
+	r.until = now.Add(r.read(n))
+	return true
+}
