@@ -32,8 +32,9 @@ func (s *RealServer) Addr(name string) string {
 }
 
 // startReal starts a server, again on other ports if somebody took one, and
-// waits until all of its TCP ports accept connections.
-func startReal(t testing.TB, prepare func(dir string, ports *portSet) spec) *RealServer {
+// waits until all of its TCP ports accept connections and, unless it is empty,
+// a line with the text ready has come.
+func startReal(t testing.TB, ready string, prepare func(dir string, ports *portSet) spec) *RealServer {
 	t.Helper()
 	var last string
 	for range 5 {
@@ -46,7 +47,7 @@ func startReal(t testing.TB, prepare func(dir string, ports *portSet) spec) *Rea
 		if s.Process, err = start(t, prepare(dir, s.ports)); err != nil {
 			t.Fatal(err)
 		}
-		if s.waitPorts() {
+		if s.waitPorts(ready) {
 			return s
 		}
 		s.quiet = true
@@ -59,7 +60,7 @@ func startReal(t testing.TB, prepare func(dir string, ports *portSet) spec) *Rea
 	return nil
 }
 
-func (s *RealServer) waitPorts() bool {
+func (s *RealServer) waitPorts(ready string) bool {
 	return poll(startTimeout, func() bool {
 		if !s.alive() {
 			return true
@@ -69,7 +70,7 @@ func (s *RealServer) waitPorts() bool {
 				return false
 			}
 		}
-		return true
+		return strings.Contains(s.Text(), ready)
 	}) && s.alive()
 }
 
@@ -81,7 +82,7 @@ func (s *RealServer) waitPorts() bool {
 func StartNginx(t testing.TB, config string, data any) *RealServer {
 	t.Helper()
 	program := Need(t, "nginx")
-	return startReal(t, func(dir string, ports *portSet) spec {
+	return startReal(t, "", func(dir string, ports *portSet) spec {
 		text, _ := ports.expand(t, config, data)
 		file := filepath.Join(dir, "nginx.conf")
 		if err := os.WriteFile(file, []byte(nginxConfig(dir, text)), 0o644); err != nil {
@@ -122,7 +123,7 @@ func nginxConfig(dir, text string) string {
 func StartHAProxy(t testing.TB, config string, data any) *RealServer {
 	t.Helper()
 	program := Need(t, "haproxy")
-	return startReal(t, func(dir string, ports *portSet) spec {
+	return startReal(t, "", func(dir string, ports *portSet) spec {
 		text, _ := ports.expand(t, config, data)
 		file := filepath.Join(dir, "haproxy.cfg")
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -137,7 +138,7 @@ func StartHAProxy(t testing.TB, config string, data any) *RealServer {
 func StartRedis(t testing.TB, args ...string) *RealServer {
 	t.Helper()
 	program := Need(t, "redis-server")
-	return startReal(t, func(dir string, ports *portSet) spec {
+	return startReal(t, "", func(dir string, ports *portSet) spec {
 		cmd := exec.Command(program, append([]string{
 			"--port", strconv.Itoa(ports.get(t, "redis")), "--bind", "127.0.0.1",
 			"--save", "", "--appendonly", "no", "--dir", dir,
@@ -153,7 +154,8 @@ func StartRedis(t testing.TB, args ...string) *RealServer {
 func StartPostgres(t testing.TB, settings ...string) *RealServer {
 	t.Helper()
 	initdb, postgres := Need(t, "initdb"), Need(t, "postgres")
-	return startReal(t, func(dir string, ports *portSet) spec {
+	// It listens before it lets anybody in.
+	return startReal(t, "database system is ready to accept connections", func(dir string, ports *portSet) spec {
 		attr := unprivileged(t, dir)
 		data := filepath.Join(dir, "data")
 		cmd := exec.Command(initdb, "-D", data, "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale", "C")
@@ -161,7 +163,7 @@ func StartPostgres(t testing.TB, settings ...string) *RealServer {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("initdb: %v\n%s", err, out)
 		}
-		args := []string{"-D", data, "-p", strconv.Itoa(ports.get(t, "postgres")), "-h", "127.0.0.1", "-k", dir}
+		args := []string{"-c", "lc_messages=C", "-D", data, "-p", strconv.Itoa(ports.get(t, "postgres")), "-h", "127.0.0.1", "-k", dir}
 		for _, s := range append([]string{"fsync=off", "max_connections=50"}, settings...) {
 			args = append(args, "-c", s)
 		}
