@@ -80,9 +80,9 @@ func TestStreamLoadsCount(t *testing.T) {
 	defer s.close()
 	for name, addr := range map[string]string{"bulk": to.Source, "bulkup": to.Sink, "rate": to.Echo[0], "ping": to.Echo[1], "udp": to.UDP} {
 		t.Run(name, func(t *testing.T) {
-			got, err := modeByName(name).load(t.Context(), nil, addr, 2, 100*time.Millisecond)
-			if err != nil || got.N <= 0 || got.Seconds < 0.1 {
-				t.Errorf("load = %+v, %v, want units in 0.1 s", got, err)
+			got, err := modeByName(name).load(t.Context(), nil, addr, 2, 500*time.Millisecond)
+			if err != nil || got.N <= 0 || got.Seconds < 0.5 {
+				t.Errorf("load = %+v, %v, want units in half a second", got, err)
 			}
 		})
 	}
