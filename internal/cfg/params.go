@@ -38,7 +38,7 @@ func (p Params) Parse(args []string) error {
 		case param.Flag && has:
 			return fmt.Errorf("parameter %q takes no value", name)
 		case !param.Flag && value == "":
-			return fmt.Errorf("parameter %q needs a value: expected %s=...", name, name)
+			return fmt.Errorf("parameter %q needs a value, as in %s=x", name, name)
 		}
 		seen[name] = true
 		if err := param.Set(value); err != nil {
