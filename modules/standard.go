@@ -9,6 +9,7 @@ import (
 	_ "github.com/caddy-upstream/caddy-upstream/l4stream"
 	_ "github.com/caddy-upstream/caddy-upstream/leastconn"
 	_ "github.com/caddy-upstream/caddy-upstream/modules/nextupstream"
+	_ "github.com/caddy-upstream/caddy-upstream/modules/resolve"
 	_ "github.com/caddy-upstream/caddy-upstream/modules/upstream"
 	_ "github.com/caddy-upstream/caddy-upstream/passivehealth"
 	_ "github.com/caddy-upstream/caddy-upstream/smoothrr"

@@ -84,6 +84,14 @@ func (g *Group) unmarshal(d *caddyfile.Dispenser, name string) error {
 		"keepalive_timeout":  cfg.Duration(&keepalive.Timeout),
 		"keepalive_stale":    cfg.Word(&keepalive.Stale, "retry", "fail"),
 		"single_counts_down": cfg.OnOff(&g.SingleCountsDown),
+		"resolver": func(d *caddyfile.Dispenser) error {
+			mod, err := caddyfile.UnmarshalModule(d, "upstream.resolvers.dns")
+			if err != nil {
+				return err
+			}
+			g.ResolverRaw = caddyconfig.JSONModuleObject(mod, "resolver", "dns", nil)
+			return nil
+		},
 		"health_tracker": func(d *caddyfile.Dispenser) error {
 			raw, err := moduleLine(d, "upstream.health_trackers.", "tracker", true)
 			g.TrackerRaw = raw
@@ -163,9 +171,16 @@ func parseServer(d *caddyfile.Dispenser) (*Server, error) {
 		"backup":       {Flag: true, Set: flagParam(&s.Backup)},
 		"down":         {Flag: true, Set: flagParam(&s.Down)},
 		"drain":        {Flag: true, Set: flagParam(&s.Drain)},
+		"resolve":      {Flag: true, Set: flagParam(&s.Resolve)},
+		"service":      {Set: func(v string) error { s.Service = v; return nil }},
 	}
 	if err := params.Parse(args[1:]); err != nil {
 		return nil, d.Errf("server %s: %v", s.Address, err)
+	}
+	if s.Resolve || s.Service != "" {
+		if _, err := s.query(s.Address); err != nil && !strings.Contains(s.Address, "{") {
+			return nil, d.Errf("server %s: %v", s.Address, err)
+		}
 	}
 	if d.NextBlock(d.Nesting()) {
 		return nil, d.Errf("server %s: parameters stand on the line, not in a block", s.Address)

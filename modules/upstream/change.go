@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/peer"
 )
 
 // changeError is why a change at run time was refused, with the status that the
@@ -79,9 +81,15 @@ func (r *Runtime) change(match string, edit func([]line) ([]line, error)) (strin
 	return etag(lines), nil
 }
 
+// unknown is a live state that knows no host name.
+type unknown struct{}
+
+func (unknown) addressesOf(string) []string   { return nil }
+func (unknown) peersOf(*Server) []peer.Server { return nil }
+
 // add appends a server.
 func (r *Runtime) add(ctx context.Context, match string, s *Server) (string, error) {
-	peers, err := s.peers(ctx, func(string) []string { return nil }) // may look names up: without the lock
+	peers, err := s.peers(ctx, unknown{}) // may look names up: without the lock
 	if err != nil {
 		return "", &changeError{http.StatusBadRequest, err}
 	}
@@ -129,7 +137,7 @@ func (r *Runtime) patch(match, id string, fields map[string]json.RawMessage) (st
 		if err != nil {
 			return nil, &changeError{http.StatusBadRequest, err}
 		}
-		base, err := s.base(lines[i].peers[0].Line)
+		base, err := s.base(lineOf(lines[i]))
 		if err != nil {
 			return nil, &changeError{http.StatusBadRequest, err}
 		}
@@ -137,11 +145,25 @@ func (r *Runtime) patch(match, id string, fields map[string]json.RawMessage) (st
 		for j := range peers {
 			was := peers[j]
 			peers[j] = base
-			peers[j].ID, peers[j].Address, peers[j].Name = was.ID, was.Address, was.Name
+			peers[j].ID, peers[j].Address, peers[j].Name, peers[j].Line = was.ID, was.Address, was.Name, was.Line
+			if s.Service != "" { // from the SRV record
+				peers[j].Backup = base.Backup || was.Backup
+				if s.Weight == nil || *s.Weight == 1 {
+					peers[j].Weight = was.Weight
+				}
+			}
 		}
 		lines[i] = line{s, peers}
 		return lines, nil
 	})
+}
+
+// lineOf is the text of a server as its peers know it.
+func lineOf(l line) string {
+	if len(l.peers) > 0 {
+		return l.peers[0].Line
+	}
+	return l.server.Address
 }
 
 // merge returns s with fields set, as if they had been configured.

@@ -32,6 +32,10 @@ type Group struct {
 	// nginx's max_fails and fail_timeout.
 	TrackerRaw json.RawMessage `json:"health_tracker,omitempty" caddy:"namespace=upstream.health_trackers inline_key=tracker"`
 
+	// What looks up the servers that have `resolve`. Default: `dns` with the
+	// system's resolver.
+	ResolverRaw json.RawMessage `json:"resolver,omitempty" caddy:"namespace=upstream.resolvers inline_key=resolver"`
+
 	// The idle connections to the servers that are kept for later requests.
 	Keepalive *Keepalive `json:"keepalive,omitempty"`
 
@@ -46,6 +50,9 @@ type Group struct {
 	tracker peer.Tracker
 	runtime *Runtime
 	digest  string
+
+	resolver    Resolver
+	resolverKey string
 }
 
 // Keepalive is how a group keeps idle HTTP connections to its servers.
@@ -79,6 +86,8 @@ var groupName = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
 const (
 	defaultMethod  = `{"method":"smooth_round_robin"}`
 	defaultTracker = `{"tracker":"passive"}`
+
+	defaultResolver = `{"resolver":"dns"}`
 )
 
 // provision loads the group's guests and looks up its servers. It changes
@@ -101,7 +110,7 @@ func (g *Group) provision(ctx caddy.Context, name string) error {
 	if g.runtime, err = acquire(runtimeKey{name: name}); err != nil {
 		return err
 	}
-	if g.lines, err = resolveLines(ctx, g.Servers, g.runtime.addressesOf); err != nil {
+	if g.lines, err = resolveLines(ctx, g.Servers, g.runtime); err != nil {
 		return err
 	}
 	resolved, err := json.Marshal(g.generation().config.Servers)
@@ -125,7 +134,30 @@ func (g *Group) loadGuests(ctx caddy.Context) error {
 	if g.method, ok = mod.(peer.Method); !ok {
 		return fmt.Errorf("balancer %T is not a balancing method", mod)
 	}
+	if err := g.loadResolver(ctx); err != nil {
+		return err
+	}
 	return g.loadTracker(ctx)
+}
+
+// loadResolver loads the resolver, if a server or the configuration asks for one.
+func (g *Group) loadResolver(ctx caddy.Context) error {
+	if g.ResolverRaw == nil {
+		if !slices.ContainsFunc(g.Servers, func(s *Server) bool { return s != nil && s.Resolve }) {
+			return nil
+		}
+		g.ResolverRaw = json.RawMessage(defaultResolver)
+	}
+	g.resolverKey = string(g.ResolverRaw)
+	mod, err := ctx.LoadModule(g, "ResolverRaw")
+	if err != nil {
+		return missing("resolver", err)
+	}
+	var ok bool
+	if g.resolver, ok = mod.(Resolver); !ok {
+		return fmt.Errorf("resolver %T is not a resolver", mod)
+	}
+	return nil
 }
 
 func (g *Group) loadTracker(ctx caddy.Context) error {
@@ -149,6 +181,7 @@ func missing(what string, err error) error {
 		"upstream.balancers.smooth_round_robin": "smoothrr",
 		"upstream.balancers.least_conn":         "leastconn",
 		"upstream.health_trackers.passive":      "passivehealth",
+		"upstream.resolvers.dns":                "modules/resolve",
 	} {
 		if _, missing := caddy.GetModule(id); missing != nil && strings.Contains(err.Error(), id) {
 			return fmt.Errorf("%s: module %s is not in this build, add --with github.com/caddy-upstream/caddy-upstream/%s", what, id, pkg)
@@ -159,7 +192,7 @@ func missing(what string, err error) error {
 
 // resolveLines returns the peers of all servers and checks what only the
 // whole list can show.
-func resolveLines(ctx context.Context, servers []*Server, known func(string) []string) ([]line, error) {
+func resolveLines(ctx context.Context, servers []*Server, known running) ([]line, error) {
 	lines := make([]line, len(servers))
 	for i, s := range servers {
 		if s == nil {
@@ -175,11 +208,18 @@ func resolveLines(ctx context.Context, servers []*Server, known func(string) []s
 }
 
 func checkLines(lines []line) error {
-	g := new(generation).with(lines)
-	if !slices.ContainsFunc(g.config.Servers, func(s peer.Server) bool { return !s.Backup }) {
+	if !slices.ContainsFunc(lines, func(l line) bool { return !l.server.Backup }) {
 		return errNoPrimary
 	}
-	return g.config.Validate()
+	ids := map[string]bool{}
+	for _, l := range lines {
+		if id := l.server.id(); ids[id] {
+			return fmt.Errorf("server %s: duplicate id %q: give one of them another", l.server.Address, id)
+		} else {
+			ids[id] = true
+		}
+	}
+	return new(generation).with(lines).config.Validate()
 }
 
 var errNoPrimary = errors.New("no primary server: expected at least one server without backup")
@@ -188,6 +228,8 @@ func (g *Group) generation() *generation {
 	gen := &generation{
 		digest: g.digest,
 		config: peer.Config{Method: g.method, Tracker: g.tracker, SingleCountsDown: g.SingleCountsDown},
+
+		resolver: g.resolver, resolverKey: g.resolverKey,
 	}
 	return gen.with(g.lines)
 }

@@ -34,7 +34,9 @@ type Runtime struct {
 	inForce *generation
 	shared  map[string]io.Closer
 	removal map[int]func(address string)
-	lastID  int
+	// followers ask for the addresses of lines with resolve, by their key.
+	followers map[string]*follower
+	lastID    int
 }
 
 // runtimeKey names a group: a named one, or one made of a list of addresses.
@@ -48,6 +50,9 @@ type generation struct {
 	digest string
 	config peer.Config // its Servers are those of all lines
 	lines  []line
+
+	resolver    Resolver // nil: no line needs one
+	resolverKey string
 }
 
 // started is a configuration that runs.
@@ -106,6 +111,9 @@ func dress(p *peer.Peer) {
 func (r *Runtime) Destruct() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, f := range r.followers {
+		f.cancel()
+	}
 	var errs []error
 	for key, c := range r.shared {
 		errs = append(errs, c.Close())
@@ -161,6 +169,7 @@ func (r *Runtime) drop(g *generation) {
 	if len(r.stack) < 2 {
 		r.group.Forget()
 	}
+	r.followLocked()
 }
 
 // applyLocked makes g the generation in force. One that is equal to the one
@@ -201,6 +210,7 @@ func (r *Runtime) enforcedLocked(g *generation) {
 	if n := len(r.stack); n > 0 {
 		r.stack[n-1].now = g
 	}
+	r.followLocked()
 }
 
 func (r *Runtime) addressesLocked() map[string]bool {

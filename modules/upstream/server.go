@@ -51,15 +51,30 @@ type Server struct {
 
 	// Send no new traffic to this server, but let what is bound to it finish.
 	Drain bool `json:"drain,omitempty"`
+
+	// Look the host name up at run time, again and again, with the group's
+	// `resolver`. Until the first answer the server has no addresses.
+	Resolve bool `json:"resolve,omitempty"`
+
+	// With `resolve`: look up the SRV records of this service of the name:
+	// `http` for _http._tcp, or a text with a dot as it is.
+	Service string `json:"service,omitempty"`
 }
 
 // lookupTimeout bounds the name look-ups of one server while a configuration
 // is loaded.
 const lookupTimeout = 5 * time.Second
 
-// peers returns the peers of s, one for each address. known returns the
-// addresses that a host name has in the running configuration.
-func (s *Server) peers(ctx context.Context, known func(line string) []string) ([]peer.Server, error) {
+// running is the live state that a configuration is read against.
+type running interface {
+	// addressesOf returns the addresses that the host name of a line has.
+	addressesOf(line string) []string
+	// peersOf returns the peers of a line with resolve.
+	peersOf(s *Server) []peer.Server
+}
+
+// peers returns the peers of s, one for each address.
+func (s *Server) peers(ctx context.Context, known running) ([]peer.Server, error) {
 	address := caddy.NewReplacer().ReplaceKnown(s.Address, "")
 	if strings.ContainsAny(address, "{}") {
 		return nil, fmt.Errorf("server %s: placeholders of a request cannot be used in a server's address", s.Address)
@@ -67,6 +82,12 @@ func (s *Server) peers(ctx context.Context, known func(line string) []string) ([
 	base, err := s.base(address)
 	if err != nil {
 		return nil, fmt.Errorf("server %s: %w", s.Address, err)
+	}
+	if s.Resolve || s.Service != "" {
+		if _, err := s.query(address); err != nil {
+			return nil, fmt.Errorf("server %s: %w", s.Address, err)
+		}
+		return s.knownPeers(base, known.peersOf(s)), nil
 	}
 	if strings.HasPrefix(address, "unix/") {
 		path := strings.TrimPrefix(address, "unix/")
@@ -93,7 +114,7 @@ func (s *Server) peers(ctx context.Context, known func(line string) []string) ([
 		addresses = append(addresses, netip.AddrPortFrom(ip.Unmap(), port).String())
 	}
 	if err != nil {
-		if addresses = known(base.Line); addresses == nil {
+		if addresses = known.addressesOf(base.Line); addresses == nil {
 			return nil, fmt.Errorf("server %s: looking up %q: %w", s.Address, host, err)
 		}
 	}

@@ -21,7 +21,7 @@ func Use(ctx caddy.Context, name string) (*Runtime, error) {
 		return nil, err
 	}
 	for _, s := range g.Servers {
-		if !hasPort(s.Address) {
+		if s.Service == "" && !hasPort(s.Address) {
 			return nil, fmt.Errorf("group %s: server %s has no port: a group that stream uses needs one on every line", name, s.Address)
 		}
 	}
@@ -63,7 +63,7 @@ func UseAddresses(ctx caddy.Context, kind string, addresses []string) (*Runtime,
 	if err != nil {
 		return nil, err
 	}
-	if g.lines, err = resolveLines(ctx, g.Servers, r.addressesOf); err == nil {
+	if g.lines, err = resolveLines(ctx, g.Servers, r); err == nil {
 		g.digest = key.list
 		err = r.propose(g.generation(), ctx.Logger(&App{}))
 	}
