@@ -131,20 +131,8 @@ func TestBadEntriesAreRefused(t *testing.T) {
 func TestALongKeyOfDotsTakesNoLongTime(t *testing.T) {
 	m := build(t, true, "*.example.com => a", "www.example.* => b")
 	key := strings.Repeat(".", 64<<10)
-	if n := testing.AllocsPerRun(10, func() { m.Lookup(key) }); n > 2 {
-		t.Errorf("%v allocations", n)
-	}
 	if m.Lookup(key).Matched {
 		t.Error("a key of dots matched")
-	}
-}
-
-func TestALookupOfATextDoesNotAllocate(t *testing.T) {
-	m := build(t, true, "a.example.com => a", "*.example.org => b", "www.* => c", "~^x => d", "default => e")
-	for _, k := range []string{"A.example.com", "Q.example.org", "www.foo", "xyz", "nothing"} {
-		if n := testing.AllocsPerRun(100, func() { m.Lookup(k) }); n != 0 {
-			t.Errorf("%v allocations to look up %q, want 0", n, k)
-		}
 	}
 }
 
