@@ -291,3 +291,22 @@ func TestBuffersAreAboutAsLargeAsWhatTheyHold(t *testing.T) {
 		b.Release()
 	}
 }
+
+func TestABroadcastIsAnsweredFromAnAddressOfThisMachine(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs the broadcast address of 127.0.0.0/8")
+	}
+	s, conn := listen(t, "udp4", "0.0.0.0:0")
+	_, client := listen(t, "udp4", "127.0.0.1:0")
+	to := netip.AddrPortFrom(netip.MustParseAddr("127.255.255.255"), conn.LocalAddr().(*net.UDPAddr).AddrPort().Port())
+	if _, err := client.WriteToUDPAddrPort([]byte("x"), to); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Receive(func(ps []Packet) {
+		if want := netip.MustParseAddr("127.0.0.1"); ps[0].Local != want {
+			t.Errorf("local %v, want %v", ps[0].Local, want)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
