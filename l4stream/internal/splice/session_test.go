@@ -22,6 +22,14 @@ func eachKind(t *testing.T, f func(t *testing.T, kind int)) {
 	}
 }
 
+// eachKindAtOnce is for tests that mostly wait.
+func eachKindAtOnce(t *testing.T, f func(t *testing.T, kind int)) {
+	eachKind(t, func(t *testing.T, kind int) {
+		t.Parallel()
+		f(t, kind)
+	})
+}
+
 func TestBigTransfersBothWaysAtOnceArriveWhole(t *testing.T) {
 	eachKind(t, func(t *testing.T, kind int) {
 		const size = 8 << 20
@@ -141,7 +149,7 @@ func TestAnIdleSessionTimesOut(t *testing.T) {
 }
 
 func TestTrafficOneWayKeepsASessionOpen(t *testing.T) {
-	eachKind(t, func(t *testing.T, kind int) {
+	eachKindAtOnce(t, func(t *testing.T, kind int) {
 		const timeout = 300 * time.Millisecond
 		s := start(t, kind, Config{Timeout: timeout})
 		tick := time.NewTicker(timeout / 6)
@@ -250,7 +258,7 @@ func TestAWriteToAClosedPeerEndsTheSession(t *testing.T) {
 }
 
 func TestARateSlowsOneDirectionOnly(t *testing.T) {
-	eachKind(t, func(t *testing.T, kind int) {
+	eachKindAtOnce(t, func(t *testing.T, kind int) {
 		// Two reads of 5000 bytes with a pause of 500 ms between them, twice
 		// the timeout.
 		const rate, size = 10000, 10000
