@@ -34,6 +34,14 @@ type target struct {
 	tls bool
 }
 
+// host is the Host of requests that have none, which is as nginx has it.
+func (g *target) host() string {
+	if g.network == "unix" {
+		return "localhost"
+	}
+	return g.address
+}
+
 // target reads the server from the request's context.
 func (t *Transport) target(req *http.Request) (target, error) {
 	di, ok := reverseproxy.GetDialInfo(req.Context())

@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -377,11 +378,21 @@ func TestFailuresToConnect(t *testing.T) {
 }
 
 func TestUnixSockets(t *testing.T) {
-	s := listen(t, "unix", t.TempDir()+"/s", answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"))
+	s := listen(t, "unix", t.TempDir()+"/s", func(_ int, c net.Conn, r *bufio.Reader) {
+		for {
+			req, err := http.ReadRequest(r)
+			if err != nil {
+				return
+			}
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(req.Host), req.Host)
+		}
+	})
 	tr := provisioned(t, new(Transport))
 	for range 3 {
-		if code, body := get(t, tr, s.Addr()); code != 200 || body != "hi" {
-			t.Errorf("got %d %q", code, body)
+		req := request(t, "GET", s.Addr(), nil)
+		req.Host = ""
+		if got, _ := exchangeOnce(t, tr, req); got.Body != "localhost" {
+			t.Errorf("got %+v, want the host localhost", got)
 		}
 	}
 	want := exchange.ConnStats{Address: "unix/" + s.Addr().String(), Idle: 1, Created: 1, Reused: 2}

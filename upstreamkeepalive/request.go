@@ -210,7 +210,7 @@ func appendConnection(b []byte, req *http.Request, o options) (_ []byte, upgrade
 			return b, true, nil
 		}
 	}
-	if o.close && !o.http10 {
+	if (o.close || req.Close) && !o.http10 {
 		b = append(b, "Connection: close\r\n"...)
 	}
 	return b, false, nil

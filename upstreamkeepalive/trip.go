@@ -84,7 +84,7 @@ func (x *trip) attempt() *exchange.Error {
 	}
 	x.buf = newBuffer()
 	var refused *refusal
-	x.buf.b, x.plan, refused = appendHead(x.buf.b, x.req, g.address, x.t.options)
+	x.buf.b, x.plan, refused = appendHead(x.buf.b, x.req, g.host(), x.t.options)
 	if refused != nil {
 		return &exchange.Error{Kind: exchange.Refused, Op: "write request", Status: refused.status, Err: refused.err}
 	}
