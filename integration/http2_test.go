@@ -122,7 +122,7 @@ func TestAGRPCLikeExchangeStreamsBothWaysAndEndsInTrailers(t *testing.T) {
 		w.Header().Set(http.TrailerPrefix+"Grpc-Status", "0")
 		w.Header().Set(http.TrailerPrefix+"Grpc-Message", "fine")
 	})
-	p := &proxy{testnet.StartCaddy(t, "{\n\tdebug\n"+group("app", backend)+`
+	p := start(t, "{\n\tdebug\n"+group("app", backend)+`
 		servers {
 			protocols h1 h2c
 		}
@@ -131,7 +131,7 @@ func TestAGRPCLikeExchangeStreamsBothWaysAndEndsInTrailers(t *testing.T) {
 		bind 127.0.0.1
 		log
 		proxy_pass h2c://app
-	}`, nil), t}
+	}`)
 
 	body, send := io.Pipe()
 	req, err := http.NewRequestWithContext(t.Context(), "POST", p.URL("front")+"/svc/Method", body)

@@ -64,7 +64,7 @@ func twoKinds(t *testing.T, addr, options string, test func(t *testing.T, p *pro
 	}`)
 	for group, prefix := range map[string]string{"app": "", "seen": "/seen"} {
 		t.Run(group, func(t *testing.T) {
-			test(t, &proxy{p.Caddy, t}, group, prefix)
+			test(t, &proxy{Caddy: p.Caddy, t: t}, group, prefix)
 			p.waitConns(0)
 			if s := p.servers(group)[0].State; s.State != "up" || s.Failures != 0 || s.Picks == 0 {
 				t.Errorf("state %+v, want up without failures, and picked", s)

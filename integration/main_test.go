@@ -6,6 +6,7 @@
 package integration
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"strings"
@@ -24,13 +25,23 @@ func TestMain(m *testing.M) { testnet.Main(m) }
 type proxy struct {
 	*testnet.Caddy
 	t *testing.T
+	// reloads: a GET is repeated once if its connection ends before the first
+	// byte of the response. Caddy may close connections that are queued at its
+	// old listener, for a moment after the reload has been confirmed.
+	reloads bool
 }
 
 // serve starts Caddy with global options (groups, mostly) and the directives of
 // one site, which answers for every host.
 func serve(t *testing.T, global, site string) *proxy {
 	t.Helper()
-	return &proxy{testnet.StartCaddy(t, config(global, site), nil), t}
+	return start(t, config(global, site))
+}
+
+// start is the same for a whole configuration.
+func start(t *testing.T, text string) *proxy {
+	t.Helper()
+	return &proxy{Caddy: testnet.StartCaddy(t, text, nil), t: t}
 }
 
 func config(global, site string) string {
@@ -55,7 +66,16 @@ func group(name string, lines ...string) string {
 
 func (p *proxy) get(target string, header ...string) testnet.Response {
 	p.t.Helper()
-	return testnet.Get(p.t, p.URL("front")+target, header...)
+	if !p.reloads {
+		return testnet.Get(p.t, p.URL("front")+target, header...)
+	}
+	browser := testnet.Browser{Addr: p.Addr("front")}
+	defer browser.Close()
+	res, err := browser.Get(target, header...)
+	if err != nil {
+		p.t.Fatalf("GET %s: %v", target, err)
+	}
+	return res
 }
 
 func (p *proxy) post(target string, body []byte, header ...string) testnet.Response {
@@ -138,11 +158,27 @@ type server struct {
 	} `json:"state"`
 }
 
+// api reads from the admin API. A reload replaces the admin server as well, so a
+// request beside it may find its connection closed, and is repeated.
+func (p *proxy) api(path string, v any) {
+	p.t.Helper()
+	testnet.Eventually(p.t, 10*time.Second, "an answer to GET "+path, func() bool {
+		status, body, err := p.Admin("GET", path, nil)
+		if err != nil {
+			return false
+		}
+		if err := json.Unmarshal(body, v); err != nil || status != 200 {
+			p.t.Fatalf("GET %s: status %d, %q", path, status, body)
+		}
+		return true
+	})
+}
+
 // servers are the servers of a group, in configuration order.
 func (p *proxy) servers(group string) []server {
 	p.t.Helper()
 	var out []server
-	p.AdminJSON("/upstream/groups/"+url.PathEscape(group)+"/servers", &out)
+	p.api("/upstream/groups/"+url.PathEscape(group)+"/servers", &out)
 	return out
 }
 
@@ -152,7 +188,7 @@ func (p *proxy) conns() int {
 	var all struct {
 		Groups []struct{ Servers []server }
 	}
-	p.AdminJSON("/upstream/groups", &all)
+	p.api("/upstream/groups", &all)
 	n := 0
 	for _, g := range all.Groups {
 		for _, s := range g.Servers {

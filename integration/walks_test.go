@@ -94,7 +94,7 @@ func TestANamedRouteThatRunsTwiceWalksTwice(t *testing.T) {
 		return testnet.Answer{Header: []string{"X-Go: on"}, Body: "first"}
 	})
 	dead := testnet.RefusedAddr(t)
-	p := &proxy{testnet.StartCaddy(t, `
+	p := start(t, `
 	{
 		debug
 		upstream app {
@@ -115,7 +115,7 @@ func TestANamedRouteThatRunsTwiceWalksTwice(t *testing.T) {
 		bind 127.0.0.1
 		log
 		invoke app
-	}`, nil), t}
+	}`)
 	// Weights 1, 2: b a b; the second walk of the first request tries a first.
 	res := p.get("/first")
 	if res.Status != 200 || res.Text() != "second" {
