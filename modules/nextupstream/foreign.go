@@ -38,7 +38,7 @@ func sendForeign(inner http.RoundTripper, req *http.Request, a *exchange.Attempt
 	out := req.WithContext(httptrace.WithClientTrace(req.Context(), trace))
 	res, err := inner.RoundTrip(out)
 	if err != nil {
-		return nil, classify(req, err, sent.Load(), bodyFailed.Load())
+		return nil, classify(req, err, sent.Load() || !traces(inner), bodyFailed.Load())
 	}
 	if res.StatusCode < 100 || res.StatusCode > 999 {
 		res.Body.Close()
@@ -46,6 +46,14 @@ func sendForeign(inner http.RoundTripper, req *http.Request, a *exchange.Attempt
 	}
 	a.HeaderRead(time.Now())
 	return res, nil
+}
+
+// traces reports whether inner tells httptrace how far it came. Of any other
+// transport all must be taken for sent that did not fail to connect: FastCGI
+// would get a POST twice.
+func traces(inner http.RoundTripper) bool {
+	_, ok := inner.(*reverseproxy.HTTPTransport)
+	return ok
 }
 
 // noticingBody notices when reading the client's body fails.
@@ -69,7 +77,7 @@ func classify(req *http.Request, err error, sent, bodyFailed bool) *exchange.Err
 	var dial reverseproxy.DialError
 	var timeout net.Error
 	switch {
-	case req.Context().Err() != nil || errors.Is(err, context.Canceled):
+	case req.Context().Err() != nil:
 		e.Kind = exchange.ClientGone
 		return e
 	case bodyFailed:
@@ -90,10 +98,11 @@ func classify(req *http.Request, err error, sent, bodyFailed bool) *exchange.Err
 	return e
 }
 
-// local reports whether this machine could not even try.
+// local reports whether this machine could not even try. Caddy's DialError hides
+// what it wraps, but for the text.
 func local(err error) bool {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS} {
-		if errors.Is(err, errno) {
+		if errors.Is(err, errno) || strings.HasSuffix(err.Error(), errno.Error()) {
 			return true
 		}
 	}

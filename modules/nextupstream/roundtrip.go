@@ -54,6 +54,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	case !try.Begin():
 		return nil, context.Canceled
 	}
+	defer try.Unwind()
 	if s, ok := w.Extra.(*spool); ok && req.Body != http.NoBody {
 		req.Body = s.reader()
 	}
@@ -122,7 +123,7 @@ func (t *Transport) failed(w *upstream.Walk, try *upstream.Try, req *http.Reques
 	default:
 		try.Finish(peer.None, now)
 		w.End()
-		return t.notTheServer(w, e)
+		return notTheServer(w, req, e)
 	}
 	if e.Stale {
 		outcome = peer.Stale
@@ -130,7 +131,7 @@ func (t *Transport) failed(w *upstream.Walk, try *upstream.Try, req *http.Reques
 	try.Fail(status, e)
 	try.Finish(outcome, now)
 	if w.Session.MayRetry(&t.policy, event, progress(w, req, e.Sent), now) {
-		return reverseproxy.NewDialError(e)
+		return reverseproxy.NewDialError(&Error{err: e})
 	}
 	w.End()
 	return &Error{err: e, timeout: e.Kind == exchange.TimedOut}
@@ -138,19 +139,24 @@ func (t *Transport) failed(w *upstream.Walk, try *upstream.Try, req *http.Reques
 
 // notTheServer returns the result of a try that ended for reasons that are no
 // server's.
-func (t *Transport) notTheServer(w *upstream.Walk, e *exchange.Error) error {
+func notTheServer(w *upstream.Walk, req *http.Request, e *exchange.Error) error {
 	switch e.Kind {
 	case exchange.ClientGone:
-		return fmt.Errorf("%s: the client has gone: %w", e.Op, context.Canceled)
+		return clientGone(e.Op)
 	case exchange.ClientBody:
-		return e.Err
+		return bodyError(req, e.Err)
 	case exchange.Refused:
 		w.Forget()
-		return caddyhttp.Error(e.Status, e)
+		return caddyhttp.Error(e.Status, &Error{err: e})
 	default:
 		w.Forget()
-		return caddyhttp.Error(http.StatusInternalServerError, e)
+		return caddyhttp.Error(http.StatusInternalServerError, &Error{err: e})
 	}
+}
+
+// clientGone is the result when nobody waits for an answer any more.
+func clientGone(doing string) error {
+	return fmt.Errorf("%s: the client has gone: %w", doing, context.Canceled)
 }
 
 // progress says how far a try had come.

@@ -4,15 +4,16 @@
 package nextupstream
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"golang.org/x/net/http/httpguts"
@@ -46,12 +47,12 @@ func (t *Transport) Prepare(w *upstream.Walk, r *http.Request) error {
 		stream(w, r, r.Body)
 		return nil
 	}
-	s := &spool{memory: takeMemory(t.buffers.memory)}
+	s := &spool{memory: takeMemory(min(t.buffers.memory, t.buffers.file))}
 	whole, err := s.fill(r.Body, &t.buffers)
 	switch {
 	case err != nil:
 		s.Release()
-		return spoolError(r, err)
+		return bodyError(r, err)
 	case !whole: // too large after all
 		stream(w, r, &tail{Reader: io.MultiReader(s.reader(), r.Body), spool: s, rest: r.Body})
 		return nil
@@ -75,22 +76,30 @@ func bufferable(r *http.Request) bool {
 		!httpguts.HeaderValuesContainsToken(r.Header["Connection"], "upgrade")
 }
 
-// spoolError is the result of a walk whose body could not be read or kept.
-func spoolError(r *http.Request, err error) error {
+// bodyError is the result of a walk whose request body could not be read or
+// kept.
+func bodyError(r *http.Request, err error) error {
 	var disk *diskError
 	var he caddyhttp.HandlerError
 	var tooLarge *http.MaxBytesError
+	var timeout net.Error
+	const doing = "reading the request's body"
+	status := http.StatusBadRequest
 	switch {
 	case errors.As(err, &disk):
-		return caddyhttp.Error(http.StatusInternalServerError, err)
+		status = http.StatusInternalServerError
 	case r.Context().Err() != nil:
-		return fmt.Errorf("reading the request's body: the client has gone: %w", context.Canceled)
+		return clientGone(doing)
 	case errors.As(err, &he):
 		return err
 	case errors.As(err, &tooLarge):
-		return caddyhttp.Error(http.StatusRequestEntityTooLarge, err)
+		status = http.StatusRequestEntityTooLarge
+	case errors.As(err, &timeout) && timeout.Timeout():
+		status = http.StatusRequestTimeout
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return clientGone(doing) // the context of a request ends only after it has been read
 	}
-	return caddyhttp.Error(http.StatusBadRequest, fmt.Errorf("reading the request's body: %w", err))
+	return caddyhttp.Error(status, &Error{err: fmt.Errorf("%s: %w", doing, err)})
 }
 
 // diskError is a failure of the temporary file.
@@ -133,14 +142,13 @@ func (s *spool) fill(src io.Reader, limits *bufferSettings) (whole bool, err err
 				return false, werr
 			}
 		}
-		if err == io.EOF {
-			return true, nil
-		}
-		if err != nil {
+		switch {
+		case err != nil && err != io.EOF:
 			return false, err
-		}
-		if s.size > limits.file || tempTotal.Load() > limits.total {
+		case s.size > limits.file || tempTotal.Load() > limits.total:
 			return false, nil
+		case err == io.EOF:
+			return true, nil
 		}
 	}
 }
@@ -177,8 +185,11 @@ func (s *spool) readAt(p []byte, offset int64) (int, error) {
 		return 0, io.EOF
 	}
 	n, err := s.file.ReadAt(p[:min(int64(len(p)), s.size-offset)], offset-int64(s.used))
-	if n > 0 {
+	switch {
+	case n > 0:
 		err = nil
+	case err != nil:
+		err = &diskError{fmt.Errorf("reading the buffered request body: %w", err)}
 	}
 	return n, err
 }

@@ -31,6 +31,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t == nil || !t.Begin() {
 		return o.Inner.RoundTrip(req)
 	}
+	defer t.Unwind()
 	body := watch(req)
 	res, err := o.Inner.RoundTrip(req)
 	now := time.Now()

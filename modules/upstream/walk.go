@@ -163,8 +163,20 @@ func (t *Try) abandon() {
 		return
 	}
 	t.Attempt.Abort() // a round trip in flight sees it and ends the lease
-	if t.state.Load() == inBody {
+	switch t.state.Load() {
+	case inBody:
 		t.Finish(peer.Success, time.Now())
+		t.walk.End()
+	case finished: // between two tries, or no server: no round trip may follow
+		t.walk.End()
+	}
+}
+
+// Unwind ends a try whose round trip ends without a result, because it panics.
+// It is deferred after Begin and does nothing otherwise.
+func (t *Try) Unwind() {
+	if t.state.CompareAndSwap(inFlight, finished) || t.state.CompareAndSwap(ended, finished) {
+		t.Lease.Done(peer.None, time.Now())
 		t.walk.End()
 	}
 }
