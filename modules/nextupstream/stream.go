@@ -31,6 +31,16 @@ func (b *onceBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
+// Close leaves the body open if none of it was read: a transport closes the
+// body also after it could not even connect, and then the next server gets it.
+// The server of the client's connection closes it in the end.
+func (b *onceBody) Close() error {
+	if b.replayable() {
+		return nil
+	}
+	return b.ReadCloser.Close()
+}
+
 func (b *onceBody) replayable() bool { return !b.read.Load() }
 
 // Release implements upstream.Releaser.
