@@ -6,6 +6,7 @@ package caddyfile
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -22,14 +23,15 @@ type backend struct {
 	next    *nextupstream.Transport
 	http1   *upstreamkeepalive.Transport
 	version string // http_version, if it is not one of HTTP/1
-	given   map[string]bool
+	// given are the options that are written, standing on each one's line.
+	given map[string]*caddyfile.Dispenser
 }
 
 func newBackend() *backend {
 	return &backend{
 		next:  new(nextupstream.Transport),
 		http1: new(upstreamkeepalive.Transport),
-		given: map[string]bool{},
+		given: map[string]*caddyfile.Dispenser{},
 	}
 }
 
@@ -38,7 +40,6 @@ func (b *backend) options() cfg.Options {
 	options := b.next.Options(true)
 	for _, name := range upstreamkeepalive.OptionNames() {
 		options[name] = func(d *caddyfile.Dispenser) error {
-			b.given[d.Val()] = true
 			_, err := b.http1.UnmarshalOption(d)
 			return err
 		}
@@ -46,12 +47,44 @@ func (b *backend) options() cfg.Options {
 	http1Version := options["http_version"]
 	options["http_version"] = func(d *caddyfile.Dispenser) error {
 		ahead := *d
-		if ahead.NextArg() && (ahead.Val() == "2" || ahead.Val() == "3") {
-			return cfg.Word(&b.version, "1.0", "1.1", "2", "3")(d)
+		if ahead.NextArg() && (ahead.Val() == "1.0" || ahead.Val() == "1.1") {
+			return http1Version(d)
 		}
-		return http1Version(d)
+		return cfg.Word(&b.version, "1.0", "1.1", "2", "3")(d)
+	}
+	for name, set := range options {
+		options[name] = func(d *caddyfile.Dispenser) error {
+			at := *d
+			b.given[name] = &at
+			return set(d)
+		}
 	}
 	return options
+}
+
+// errf is an error on the line of an option that was given.
+func (b *backend) errf(option, format string, args ...any) error {
+	return b.given[option].Errf("proxy_pass: "+format, args...)
+}
+
+// first returns the first of the options that was given, or "".
+func (b *backend) first(options ...string) string {
+	for _, name := range options {
+		if b.given[name] != nil {
+			return name
+		}
+	}
+	return ""
+}
+
+// firstTLS returns one of the TLS options that were given, or "".
+func (b *backend) firstTLS() string {
+	for _, name := range upstreamkeepalive.OptionNames() {
+		if strings.HasPrefix(name, "tls") && b.given[name] != nil {
+			return name
+		}
+	}
+	return ""
 }
 
 func optionNames(own cfg.Options) []string {
@@ -63,35 +96,78 @@ func optionNames(own cfg.Options) []string {
 
 // transport makes next_upstream with the inner transport that the scheme and
 // the version ask for.
-func (b *backend) transport(d *caddyfile.Dispenser, scheme string) (*nextupstream.Transport, error) {
+func (b *backend) transport(scheme string) (*nextupstream.Transport, error) {
+	if err := b.checkScheme(scheme); err != nil {
+		return nil, err
+	}
+	if err := b.checkKeepalive(); err != nil {
+		return nil, err
+	}
 	if scheme == "https" && b.http1.TLS == nil {
 		b.http1.TLS = new(reverseproxy.TLSConfig)
 	}
-	switch {
-	case scheme == "http" && b.http1.TLS != nil:
-		return nil, d.Err("proxy_pass: TLS options do not go with http://: expected https://")
-	case scheme == "h2c" && (b.http1.TLS != nil || b.version != "" || b.given["http_version"]):
-		return nil, d.Err("proxy_pass: neither TLS options nor http_version go with h2c://")
-	case b.version != "" && b.http1.TLS == nil:
-		return nil, d.Errf("proxy_pass: http_version %s needs TLS: expected https://, or h2c:// for HTTP/2 without TLS", b.version)
-	}
 	b.next.SetInner(b.http1)
 	if scheme == "h2c" || b.version != "" {
-		inner, err := b.multiplexed(d, scheme)
+		inner, err := b.multiplexed(scheme)
 		if err != nil {
 			return nil, err
 		}
 		b.next.SetInner(inner)
 	}
+	if option, err := b.next.Check(); err != nil {
+		return nil, b.errf(option, "%v", err)
+	}
 	return b.next, nil
 }
 
+// checkScheme finds options that do not go with the scheme or with each other.
+func (b *backend) checkScheme(scheme string) error {
+	tls := b.firstTLS()
+	version := b.first("http_version")
+	switch {
+	case scheme == "http" && tls != "":
+		return b.errf(tls, "%s does not go with http://: expected https://", tls)
+	case scheme == "h2c" && tls != "":
+		return b.errf(tls, "%s does not go with h2c://: expected https://", tls)
+	case scheme == "h2c" && version != "":
+		return b.errf(version, "http_version does not go with h2c://, which is HTTP/2 without TLS")
+	case b.version != "" && tls == "" && scheme != "https":
+		return b.errf(version, "http_version %s needs TLS: expected https://, or h2c:// for HTTP/2 without TLS", b.version)
+	case b.first("tls_trust_pool") != "" && b.first("tls_trusted_ca_certs") != "":
+		return b.errf("tls_trusted_ca_certs", "tls_trusted_ca_certs does not go with tls_trust_pool: expected one of them")
+	}
+	return nil
+}
+
+// checkKeepalive finds keepalive options that would do nothing.
+func (b *backend) checkKeepalive() error {
+	one := b.http1
+	off := one.Keepalive != nil && *one.Keepalive == 0
+	if off && one.KeepaliveLocal {
+		return b.errf("keepalive", "keepalive 0 keeps nothing: leave local out")
+	}
+	further := b.first("keepalive_requests", "keepalive_time", "keepalive_timeout", "keepalive_stale")
+	if off && further != "" {
+		return b.errf(further, "%s does nothing beside keepalive off", further)
+	}
+	if !off && further == "" {
+		further = b.first("keepalive")
+	}
+	switch {
+	case further == "" || off:
+		return nil
+	case one.HTTPVersion == "1.0":
+		return b.errf(further, "%s does nothing with http_version 1.0, which keeps no connections", further)
+	case one.ProxyProtocol != "" && b.version == "":
+		return b.errf(further, "%s does nothing with proxy_protocol, where each request has its own connection", further)
+	}
+	return nil
+}
+
 // multiplexed makes Caddy's own http transport for HTTP/2, h2c and HTTP/3.
-func (b *backend) multiplexed(d *caddyfile.Dispenser, scheme string) (*reverseproxy.HTTPTransport, error) {
-	for _, name := range []string{"keepalive", "keepalive_requests", "keepalive_time"} {
-		if b.given[name] {
-			return nil, d.Errf("proxy_pass: %s is for HTTP/1 servers: HTTP/2 and 3 keep one connection to each server", name)
-		}
+func (b *backend) multiplexed(scheme string) (*reverseproxy.HTTPTransport, error) {
+	if name := b.first("keepalive", "keepalive_requests", "keepalive_time"); name != "" {
+		return nil, b.errf(name, "%s is for HTTP/1 servers: HTTP/2 and 3 keep one connection to each server", name)
 	}
 	h := b.http1
 	versions := []string{b.version}

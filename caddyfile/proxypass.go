@@ -5,8 +5,11 @@ package caddyfile
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -24,12 +27,15 @@ func init() {
 	httpcaddyfile.RegisterDirectiveOrder("proxy_pass", httpcaddyfile.Before, "reverse_proxy")
 }
 
-// passedOn are the subdirectives of reverse_proxy that keep their meaning.
+// passedOn are the subdirectives of reverse_proxy that keep their meaning, and
+// whether they may stand more than once.
 var passedOn = map[string]bool{
-	"header_up": true, "header_down": true, "flush_interval": true, "response_buffers": true,
-	"stream_timeout": true, "stream_close_delay": true, "stream_buffer_size": true,
-	"trusted_proxies": true, "method": true, "rewrite": true, "verbose_logs": true,
-	"proxy_status_name": true, "replace_status": true, "handle_response": true,
+	"header_up": true, "header_down": true, "trusted_proxies": true,
+	"replace_status": true, "handle_response": true,
+
+	"flush_interval": false, "response_buffers": false, "stream_timeout": false,
+	"stream_close_delay": false, "stream_buffer_size": false, "method": false,
+	"rewrite": false, "verbose_logs": false, "proxy_status_name": false,
 }
 
 // refused are the subdirectives of reverse_proxy that would do nothing, with
@@ -84,7 +90,7 @@ func parseProxyPass(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 	handler.LoadBalancing = &reverseproxy.LoadBalancing{
 		SelectionPolicyRaw: caddyconfig.JSONModuleObject(policy, "policy", name, nil),
 	}
-	transport, err := p.back.transport(d, p.scheme)
+	transport, err := p.back.transport(p.scheme)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +116,11 @@ func (p *proxyPass) readTargets(d *caddyfile.Dispenser) error {
 		p.group, p.scheme = rest, scheme
 		return p.checkScheme(d)
 	}
-	if !strings.ContainsAny(args[0], ":/") {
+	switch {
+	case strings.ContainsAny(args[0], ":/"):
+	case strings.Contains(args[0], "{"):
+		return d.Errf("proxy_pass: placeholder %s is neither a group nor an address: expected a port, as in {env.HOST}:8080, or {$ADDRESS}, which is replaced before", args[0])
+	default:
 		return d.Errf("proxy_pass: unknown group %q: %s; an address needs a port or a scheme", args[0], listGroups(groups))
 	}
 	for i, arg := range args {
@@ -122,9 +132,35 @@ func (p *proxyPass) readTargets(d *caddyfile.Dispenser) error {
 		if groups[address] {
 			return d.Errf("proxy_pass: unexpected group %s among addresses: expected one group, or addresses", address)
 		}
+		if err := p.checkScheme(d); err != nil {
+			return err
+		}
+		if err := checkTarget(s, address); err != nil {
+			return d.Errf("proxy_pass %s: %v", arg, err)
+		}
 		p.targets = append(p.targets, withPort(s, address))
 	}
-	return p.checkScheme(d)
+	return nil
+}
+
+// portRange is what reverse_proxy takes for one address for each port.
+var portRange = regexp.MustCompile(`:([0-9]+)-[0-9]+$`)
+
+// checkTarget finds what is wrong with an address behind its scheme.
+func checkTarget(scheme, address string) error {
+	if scheme != "" && strings.HasPrefix(address, "unix/") {
+		return errors.New("a unix socket takes no scheme: expected unix//path/to.sock, with the option tls for TLS")
+	}
+	if scheme != "" && strings.Contains(address, "{") {
+		return errors.New("a placeholder cannot follow a scheme: expected the address without it, with the option tls for https")
+	}
+	if host, rest, found := strings.Cut(address, "/"); found && !strings.HasPrefix(address, "unix:") && (scheme != "" || strings.Contains(host, ":")) {
+		return fmt.Errorf("unexpected path %q: expected host:port; to change the path of requests use rewrite or handle_path", "/"+rest)
+	}
+	if strings.Contains(address, "?") {
+		return fmt.Errorf("unexpected query: expected host:port")
+	}
+	return upstream.CheckAddress(portRange.ReplaceAllString(address, ":$1"))
 }
 
 func (p *proxyPass) checkScheme(d *caddyfile.Dispenser) error {
@@ -190,19 +226,25 @@ func withPort(scheme, address string) string {
 func (p *proxyPass) readBlock(d *caddyfile.Dispenser) error {
 	own := p.back.options()
 	seen := map[string]bool{}
+	last := ""
 	for d.NextBlock(0) {
 		name := d.Val()
-		if set, ok := own[name]; ok {
-			if seen[name] {
-				return d.Errf("proxy_pass: option %q given twice", name)
-			}
-			seen[name] = true
+		set, ours := own[name]
+		repeatable, theirs := passedOn[name]
+		if name == "{" {
+			return d.Errf("proxy_pass: unexpected block after %s: expected none", last)
+		}
+		if (ours || theirs) && seen[name] && !repeatable {
+			return d.Errf("proxy_pass: option %q given twice", name)
+		}
+		seen[name], last = true, name
+		if ours {
 			if err := set(d); err != nil {
 				return err
 			}
 			continue
 		}
-		if strings.HasPrefix(name, "@") || passedOn[name] {
+		if theirs || strings.HasPrefix(name, "@") {
 			p.kept = append(p.kept, d.NextSegment()...)
 			continue
 		}

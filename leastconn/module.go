@@ -8,6 +8,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
+	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
 	"github.com/caddy-upstream/caddy-upstream/modules/upstream"
 )
@@ -36,10 +37,7 @@ func (Method) NewBalancer(*peer.List, peer.Balancer) peer.Balancer { return bala
 // UnmarshalCaddyfile reads the line `least_conn`.
 func (*Method) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
-	if d.NextArg() {
-		return d.Errf("least_conn: unexpected argument %q: expected none", d.Val())
-	}
-	return nil
+	return cfg.Bare(d, "least_conn")
 }
 
 // Policy is the same method over the upstreams (`to`) of a reverse_proxy

@@ -7,6 +7,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
+	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
 	"github.com/caddy-upstream/caddy-upstream/modules/upstream"
 )
 
@@ -29,10 +30,7 @@ func (Tracker) CaddyModule() caddy.ModuleInfo {
 // UnmarshalCaddyfile reads `health_tracker passive`.
 func (*Tracker) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
-	if d.NextArg() {
-		return d.Errf("health_tracker passive: unexpected argument %q: expected none", d.Val())
-	}
-	return nil
+	return cfg.Bare(d, "health_tracker passive")
 }
 
 // Interface guards

@@ -8,6 +8,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
+	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
 	"github.com/caddy-upstream/caddy-upstream/modules/upstream"
 )
@@ -35,10 +36,7 @@ func (Method) NewBalancer(*peer.List, peer.Balancer) peer.Balancer { return bala
 // UnmarshalCaddyfile reads the line `smooth_round_robin`.
 func (*Method) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
-	if d.NextArg() {
-		return d.Errf("smooth_round_robin: unexpected argument %q: expected none", d.Val())
-	}
-	return nil
+	return cfg.Bare(d, "smooth_round_robin")
 }
 
 // Policy is the same method over the upstreams (`to`) of a reverse_proxy

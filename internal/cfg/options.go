@@ -8,6 +8,7 @@ package cfg
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -34,21 +35,60 @@ type Repeatable map[string]bool
 // names the block in errors. Each option may stand once, except those in many.
 func (o Options) Block(d *caddyfile.Dispenser, what string, many Repeatable) error {
 	seen := map[string]bool{}
+	last := ""
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		name := d.Val()
 		set, ok := o[name]
 		switch {
+		case name == "{":
+			return d.Errf("unexpected block after %s in %s: expected none", last, what)
 		case !ok:
 			return d.Errf("unknown option %q in %s: expected %s", name, what, o.names())
 		case seen[name] && !many[name]:
 			return d.Errf("option %q given twice in %s", name, what)
 		}
-		seen[name] = true
+		seen[name], last = true, name
 		if err := set(d); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Bare refuses arguments and a block after what, on which d stands.
+func Bare(d *caddyfile.Dispenser, what string) error {
+	if d.NextArg() {
+		return d.Errf("%s: unexpected argument %q: expected none", what, d.Val())
+	}
+	return NoBlock(d, what)
+}
+
+// NoBlock refuses a block after what and its arguments, at the end of which d
+// stands.
+func NoBlock(d *caddyfile.Dispenser, what string) error {
+	if d.NextBlock(d.Nesting()) {
+		return d.Errf("%s: unexpected block: expected none", what)
+	}
+	return nil
+}
+
+// Module reads the part of a line that configures a module: its name, which
+// stands next, and what the module makes of the rest. what names the kind of
+// module in errors.
+func Module(d *caddyfile.Dispenser, option, namespace, what string) (name string, mod any, err error) {
+	var known Options = map[string]Setter{}
+	for _, m := range caddy.GetModules(namespace) {
+		known[m.ID.Name()] = nil
+	}
+	if !d.NextArg() {
+		return "", nil, d.Errf("%s: the name of the %s is missing: expected %s", option, what, known.names())
+	}
+	name = d.Val()
+	if _, ok := known[name]; !ok {
+		return name, nil, d.Errf("%s: unknown %s %q: expected %s", option, what, name, known.names())
+	}
+	mod, err = caddyfile.UnmarshalModule(d, namespace+"."+name)
+	return name, mod, err
 }
 
 func (o Options) names() string {
@@ -130,7 +170,7 @@ func Size(dst *int64, low int64) Setter {
 			return d.Errf("%s: %q is not a size: expected a number of bytes such as 16KiB", name, arg)
 		}
 		if int64(n) < low {
-			return d.Errf("%s: %s is too small: expected at least %d bytes", name, arg, low)
+			return d.Errf("%s: %s is too small: expected %d or more", name, arg, low)
 		}
 		*dst = int64(n)
 		return nil
@@ -221,6 +261,9 @@ func TrustPool(files ...string) json.RawMessage {
 // ParseInt reads a whole number in decimal digits, of at least low.
 func ParseInt(s string, low int) (int, error) {
 	n, err := strconv.Atoi(s)
+	if errors.Is(err, strconv.ErrRange) {
+		return 0, errorf("%s is out of range", s)
+	}
 	if err != nil || s[0] == '+' {
 		return 0, errorf("%q is not a whole number", s)
 	}

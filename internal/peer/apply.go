@@ -30,7 +30,7 @@ func (c *Config) Validate() error {
 		s := &c.Servers[i]
 		switch {
 		case seen[s.ID]:
-			return fmt.Errorf("server %q: duplicate id", s.ID)
+			return fmt.Errorf("server %q: duplicate id: give one of them another", s.ID)
 		case s.Weight < 1:
 			return fmt.Errorf("server %q: weight %d: must be at least 1; use down or drain to take a server out", s.ID, s.Weight)
 		case s.MaxConns < 0:

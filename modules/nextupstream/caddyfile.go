@@ -67,21 +67,26 @@ func (t *Transport) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if err := options.Block(d, "transport next_upstream", nil); err != nil {
 		return err
 	}
-	return t.defaultInner()
+	if err := t.defaultInner(); err != nil {
+		return d.WrapErr(err)
+	}
+	if _, err := t.Check(); err != nil {
+		return d.Errf("transport next_upstream: %v", err)
+	}
+	return nil
 }
 
 func (t *Transport) parseTransport(d *caddyfile.Dispenser) error {
-	if !d.NextArg() {
-		return d.ArgErr()
-	}
-	name := d.Val()
-	mod, err := caddyfile.UnmarshalModule(d, "http.reverse_proxy.transport."+name)
+	name, mod, err := cfg.Module(d, "transport", "http.reverse_proxy.transport", "transport")
 	if err != nil {
 		return err
 	}
 	inner, ok := mod.(http.RoundTripper)
 	if !ok {
 		return d.Errf("transport %s is not a transport", name)
+	}
+	if _, ok := inner.(*Transport); ok {
+		return d.Errf("transport: %v", errNested)
 	}
 	t.Inner = inner
 	return nil

@@ -5,6 +5,7 @@ package nextupstream
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -107,12 +108,45 @@ func (t *Transport) Provision(ctx caddy.Context) error {
 		return fmt.Errorf("transport %T is not a transport", mod)
 	}
 	if _, ok := inner.(*Transport); ok {
-		return fmt.Errorf("next_upstream cannot stand in next_upstream")
+		return errNested
 	}
 	t.Inner = inner
 	t.exchanger, _ = inner.(exchange.Exchanger)
+	if _, err := t.Check(); err != nil {
+		return err
+	}
 	t.buffers.off = t.RequestBuffering == "off" || multiplexed(inner)
 	return t.takeOver(ctx)
+}
+
+var errNested = errors.New("next_upstream cannot stand in next_upstream: expected another transport")
+
+// Check finds options that would do nothing beside others, and names one of
+// them. The inner transport must be known.
+func (t *Transport) Check() (option string, err error) {
+	sizes := []struct {
+		name string
+		size int64
+	}{
+		{"request_buffer_size", t.RequestBufferSize}, {"request_max_temp_file", t.RequestMaxTempFile},
+		{"request_max_temp_total", t.RequestMaxTempTotal},
+	}
+	for _, s := range sizes {
+		switch {
+		case s.size == 0:
+		case t.RequestBuffering == "off":
+			return s.name, fmt.Errorf("%s does nothing beside request_buffering off", s.name)
+		case multiplexed(t.Inner):
+			return s.name, fmt.Errorf("%s does nothing over HTTP/2 and 3: request bodies are not buffered there", s.name)
+		}
+	}
+	if t.RequestBuffering == "on" && multiplexed(t.Inner) {
+		return "request_buffering", errors.New("request_buffering on does nothing over HTTP/2 and 3: request bodies are not buffered there")
+	}
+	if _, ours := t.Inner.(exchange.Exchanger); !ours && t.KeepaliveStale != "" {
+		return "keepalive_stale", errors.New("keepalive_stale does nothing over this transport: it is for upstream_keepalive")
+	}
+	return "", nil
 }
 
 // settle checks the options and fills in defaults.
@@ -133,8 +167,12 @@ func (t *Transport) settle() error {
 		return fmt.Errorf("request_buffering %q: expected on or off", t.RequestBuffering)
 	case !slices.Contains([]string{"", "retry", "fail"}, t.KeepaliveStale):
 		return fmt.Errorf("keepalive_stale %q: expected retry or fail", t.KeepaliveStale)
-	case t.RequestBufferSize < 0 || t.RequestMaxTempFile < 0 || t.RequestMaxTempTotal < 0:
-		return fmt.Errorf("request buffer sizes must not be negative")
+	case t.RequestBufferSize < 0:
+		return fmt.Errorf("request_buffer_size %d: must not be negative", t.RequestBufferSize)
+	case t.RequestMaxTempFile < 0:
+		return fmt.Errorf("request_max_temp_file %d: must not be negative", t.RequestMaxTempFile)
+	case t.RequestMaxTempTotal < 0:
+		return fmt.Errorf("request_max_temp_total %d: must not be negative", t.RequestMaxTempTotal)
 	}
 	t.policy.Timeout = time.Duration(t.Timeout)
 	t.buffers = bufferSettings{

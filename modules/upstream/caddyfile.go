@@ -93,7 +93,7 @@ func (g *Group) unmarshal(d *caddyfile.Dispenser, name string) error {
 			return nil
 		},
 		"health_tracker": func(d *caddyfile.Dispenser) error {
-			raw, err := moduleLine(d, "upstream.health_trackers.", "tracker", true)
+			raw, err := parseTracker(d)
 			g.TrackerRaw = raw
 			return err
 		},
@@ -103,9 +103,13 @@ func (g *Group) unmarshal(d *caddyfile.Dispenser, name string) error {
 			if g.BalancerRaw != nil {
 				return d.Errf("balancing method given twice in upstream %s: %s", name, d.Val())
 			}
-			raw, err := moduleLine(d, "upstream.balancers.", "method", false)
-			g.BalancerRaw = raw
-			return err
+			method := d.Val()
+			mod, err := caddyfile.UnmarshalModule(d, "upstream.balancers."+method)
+			if err != nil {
+				return err
+			}
+			g.BalancerRaw = caddyconfig.JSONModuleObject(mod, "method", method, nil)
+			return nil
 		}
 	}
 	if err := options.Block(d, "upstream "+name, cfg.Repeatable{"server": true}); err != nil {
@@ -120,38 +124,37 @@ func (g *Group) unmarshal(d *caddyfile.Dispenser, name string) error {
 	return nil
 }
 
-// moduleLine reads a line that configures a guest module: `<name> ...`, or
-// `<option> <name> ...` if named.
-func moduleLine(d *caddyfile.Dispenser, namespace, key string, named bool) ([]byte, error) {
-	if named && !d.NextArg() {
-		return nil, d.ArgErr()
-	}
-	name := d.Val()
-	mod, err := caddyfile.UnmarshalModule(d, namespace+name)
+// parseTracker reads `health_tracker <name> ...`; the dispenser stands on the
+// first word.
+func parseTracker(d *caddyfile.Dispenser) ([]byte, error) {
+	name, mod, err := cfg.Module(d, d.Val(), "upstream.health_trackers", "health tracker")
 	if err != nil {
 		return nil, err
 	}
-	return caddyconfig.JSONModuleObject(mod, key, name, nil), nil
+	return caddyconfig.JSONModuleObject(mod, "tracker", name, nil), nil
 }
 
 // unmarshal reads `keepalive <connections> [local]` or `keepalive off`.
 func (k *Keepalive) unmarshal(d *caddyfile.Dispenser) error {
 	args := d.RemainingArgs()
-	zero := 0
+	local := len(args) == 2 && args[1] == "local"
 	switch {
+	case len(args) == 0:
+		return d.Err("keepalive: got no arguments, expected <connections> [local] or off")
 	case len(args) == 1 && args[0] == "off":
-		k.Connections = &zero
+		k.Connections = new(int)
 		return nil
-	case len(args) == 2 && args[1] == "local":
-		k.Local = true
-	case len(args) != 1:
+	case len(args) > 1 && !local, args[0] == "off":
 		return d.Errf("keepalive: got %q, expected <connections> [local] or off", strings.Join(args, " "))
 	}
 	n, err := cfg.ParseInt(args[0], 0)
 	if err != nil {
 		return d.Errf("keepalive: %v", err)
 	}
-	k.Connections = &n
+	k.Connections, k.Local = &n, local
+	if err := k.validate(); err != nil {
+		return d.Errf("keepalive: %v", err)
+	}
 	return nil
 }
 
@@ -162,6 +165,12 @@ func parseServer(d *caddyfile.Dispenser) (*Server, error) {
 		return nil, d.Err("server: the address is missing")
 	}
 	s := &Server{Address: args[0]}
+	if _, ok := strings.CutPrefix(args[0], "unix/"); !ok && strings.Contains(args[0], "=") {
+		return nil, d.Errf("server: unexpected %q: expected the address first", args[0])
+	}
+	if err := CheckAddress(args[0]); err != nil {
+		return nil, d.Errf("server %s: %v", args[0], err)
+	}
 	params := cfg.Params{
 		"id":           {Set: func(v string) error { s.ID = v; return nil }},
 		"weight":       {Set: intParam(&s.Weight, 1)},
@@ -210,4 +219,16 @@ func durationParam(dst **caddy.Duration, v string) error {
 	c := caddy.Duration(d)
 	*dst = &c
 	return err
+}
+
+// parseGroupName reads the rest of a line that names a group.
+func parseGroupName(d *caddyfile.Dispenser, what string) (string, error) {
+	args := d.RemainingArgs()
+	switch {
+	case len(args) != 1:
+		return "", d.Errf("%s: got %d arguments, expected the name of a group", what, len(args))
+	case !groupName.MatchString(args[0]):
+		return "", d.Errf("%s: %q is not the name of a group: expected only letters, digits, and _ . -", what, args[0])
+	}
+	return args[0], cfg.NoBlock(d, what)
 }

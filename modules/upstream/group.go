@@ -128,7 +128,7 @@ func (g *Group) loadGuests(ctx caddy.Context) error {
 	}
 	mod, err := ctx.LoadModule(g, "BalancerRaw")
 	if err != nil {
-		return missing("balancer", err)
+		return missing("balancer", "method", "upstream.balancers", g.BalancerRaw, err)
 	}
 	var ok bool
 	if g.method, ok = mod.(peer.Method); !ok {
@@ -151,7 +151,7 @@ func (g *Group) loadResolver(ctx caddy.Context) error {
 	g.resolverKey = string(g.ResolverRaw)
 	mod, err := ctx.LoadModule(g, "ResolverRaw")
 	if err != nil {
-		return missing("resolver", err)
+		return missing("resolver", "resolver", "upstream.resolvers", g.ResolverRaw, err)
 	}
 	var ok bool
 	if g.resolver, ok = mod.(Resolver); !ok {
@@ -166,7 +166,7 @@ func (g *Group) loadTracker(ctx caddy.Context) error {
 	}
 	mod, err := ctx.LoadModule(g, "TrackerRaw")
 	if err != nil {
-		return missing("health_tracker", err)
+		return missing("health_tracker", "tracker", "upstream.health_trackers", g.TrackerRaw, err)
 	}
 	var ok bool
 	if g.tracker, ok = mod.(peer.Tracker); !ok {
@@ -175,19 +175,34 @@ func (g *Group) loadTracker(ctx caddy.Context) error {
 	return nil
 }
 
-// missing explains a module that is not in the build, if that is the matter.
-func missing(what string, err error) error {
-	for id, pkg := range map[string]string{
-		"upstream.balancers.smooth_round_robin": "smoothrr",
-		"upstream.balancers.least_conn":         "leastconn",
-		"upstream.health_trackers.passive":      "passivehealth",
-		"upstream.resolvers.dns":                "modules/resolve",
-	} {
-		if _, missing := caddy.GetModule(id); missing != nil && strings.Contains(err.Error(), id) {
-			return fmt.Errorf("%s: module %s is not in this build, add --with github.com/caddy-upstream/caddy-upstream/%s", what, id, pkg)
-		}
+// missing explains a module that is not in the build, if that is the matter
+// with the guest module that raw names by key.
+func missing(field, key, namespace string, raw json.RawMessage, err error) error {
+	var named map[string]any
+	if json.Unmarshal(raw, &named) != nil {
+		return fmt.Errorf("%s: %w", field, err)
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	name, _ := named[key].(string)
+	id := namespace + "." + name
+	if _, unknown := caddy.GetModule(id); unknown == nil || name == "" {
+		return fmt.Errorf("%s: %w", field, err)
+	}
+	if pkg := packages[id]; pkg != "" {
+		return fmt.Errorf("%s: module %s is not in this build, add --with github.com/caddy-upstream/caddy-upstream/%s", field, id, pkg)
+	}
+	var known []string
+	for _, m := range caddy.GetModules(namespace) {
+		known = append(known, m.ID.Name())
+	}
+	return fmt.Errorf("%s: unknown %s %q: expected %s", field, key, name, strings.Join(known, " or "))
+}
+
+// packages are where the modules of this repository are that a group may want.
+var packages = map[string]string{
+	"upstream.balancers.smooth_round_robin": "smoothrr",
+	"upstream.balancers.least_conn":         "leastconn",
+	"upstream.health_trackers.passive":      "passivehealth",
+	"upstream.resolvers.dns":                "modules/resolve",
 }
 
 // resolveLines returns the peers of all servers and checks what only the
@@ -197,6 +212,9 @@ func resolveLines(ctx context.Context, servers []*Server, known running) ([]line
 	for i, s := range servers {
 		if s == nil {
 			return nil, fmt.Errorf("server %d is null", i)
+		}
+		if s.Address == "" {
+			return nil, fmt.Errorf("server %d: the address is missing", i)
 		}
 		peers, err := s.peers(ctx, known)
 		if err != nil {
@@ -242,8 +260,12 @@ func (k *Keepalive) validate() error {
 		return fmt.Errorf("connections %d: must not be negative", *k.Connections)
 	case k.Requests < 0:
 		return fmt.Errorf("requests %d: must not be negative", k.Requests)
-	case k.Time < 0 || k.Timeout < 0:
-		return fmt.Errorf("durations must not be negative")
+	case k.Time < 0:
+		return fmt.Errorf("time %s: must not be negative", time.Duration(k.Time))
+	case k.Timeout < 0:
+		return fmt.Errorf("timeout %s: must not be negative", time.Duration(k.Timeout))
+	case k.Connections != nil && *k.Connections == 0 && k.Local:
+		return fmt.Errorf("local does nothing with 0 connections: leave it out")
 	case k.Stale != "" && k.Stale != "retry" && k.Stale != "fail":
 		return fmt.Errorf("stale %q: expected retry or fail", k.Stale)
 	}

@@ -34,7 +34,7 @@ func (Policy) CaddyModule() caddy.ModuleInfo {
 // Provision finds the group and connects to the handler's transport.
 func (p *Policy) Provision(ctx caddy.Context) error {
 	if p.Group == "" {
-		return fmt.Errorf("the name of the group is missing")
+		return fmt.Errorf("group is missing: expected the name of a group")
 	}
 	g, err := groupOf(ctx, p.Group)
 	if err != nil {
@@ -93,12 +93,9 @@ func (p *Policy) Select(_ reverseproxy.UpstreamPool, r *http.Request, _ http.Res
 //	lb_policy upstream <group>
 func (p *Policy) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
-	args := d.RemainingArgs()
-	if len(args) != 1 {
-		return d.Errf("lb_policy upstream: got %d arguments, expected the name of a group", len(args))
-	}
-	p.Group = args[0]
-	return nil
+	var err error
+	p.Group, err = parseGroupName(d, "lb_policy upstream")
+	return err
 }
 
 // Interface guards

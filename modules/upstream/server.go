@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -75,9 +74,9 @@ type running interface {
 
 // peers returns the peers of s, one for each address.
 func (s *Server) peers(ctx context.Context, known running) ([]peer.Server, error) {
-	address := caddy.NewReplacer().ReplaceKnown(s.Address, "")
-	if strings.ContainsAny(address, "{}") {
-		return nil, fmt.Errorf("server %s: placeholders of a request cannot be used in a server's address", s.Address)
+	address, err := settle(s.Address)
+	if err != nil {
+		return nil, fmt.Errorf("server %w", err)
 	}
 	base, err := s.base(address)
 	if err != nil {
@@ -89,17 +88,13 @@ func (s *Server) peers(ctx context.Context, known running) ([]peer.Server, error
 		}
 		return s.knownPeers(base, known.peersOf(s)), nil
 	}
-	if strings.HasPrefix(address, "unix/") {
-		path := strings.TrimPrefix(address, "unix/")
-		if path == "" {
-			return nil, fmt.Errorf("server %s: the path of the socket is missing", s.Address)
-		}
-		base.Address, base.Name = address, "unix:"+path
-		return []peer.Server{base}, nil
-	}
-	host, port, err := splitHostPort(address)
+	host, port, path, err := splitAddress(address)
 	if err != nil {
 		return nil, fmt.Errorf("server %s: %w", s.Address, err)
+	}
+	if path != "" {
+		base.Address, base.Name = address, "unix:"+path
+		return []peer.Server{base}, nil
 	}
 	if ip, err := netip.ParseAddr(host); err == nil {
 		base.Address = netip.AddrPortFrom(ip, port).String()
@@ -153,31 +148,4 @@ func (s *Server) base(address string) (peer.Server, error) {
 		return p, fmt.Errorf("fail_timeout %s: must not be negative", p.FailTimeout)
 	}
 	return p, nil
-}
-
-// splitHostPort splits an address; the port is 80 if there is none.
-func splitHostPort(address string) (host string, port uint16, err error) {
-	if strings.HasPrefix(address, "unix:") {
-		return "", 0, fmt.Errorf("expected unix//path for a unix socket")
-	}
-	if strings.Contains(address, "//") {
-		return "", 0, fmt.Errorf("expected host:port without a scheme")
-	}
-	if ip, err := netip.ParseAddr(strings.Trim(address, "[]")); err == nil {
-		return ip.String(), 80, nil
-	}
-	na, err := caddy.ParseNetworkAddressWithDefaults(address, "tcp", 80)
-	switch {
-	case err != nil:
-		return "", 0, fmt.Errorf("not an address: %w", err)
-	case na.Network != "tcp":
-		return "", 0, fmt.Errorf("network %q: expected host:port or unix//path", na.Network)
-	case na.PortRangeSize() != 1:
-		return "", 0, fmt.Errorf("port range: expected one port")
-	case na.Host == "":
-		return "", 0, fmt.Errorf("the host is missing")
-	case na.StartPort == 0:
-		return "", 0, fmt.Errorf("port 0 cannot be connected to")
-	}
-	return na.Host, uint16(na.StartPort), nil
 }

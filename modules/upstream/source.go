@@ -37,7 +37,7 @@ func (Source) CaddyModule() caddy.ModuleInfo {
 // Provision finds the group.
 func (s *Source) Provision(ctx caddy.Context) error {
 	if s.Group == "" {
-		return fmt.Errorf("the name of the group is missing")
+		return fmt.Errorf("group is missing: expected the name of a group")
 	}
 	if _, err := groupOf(ctx, s.Group); err != nil {
 		return err
@@ -84,12 +84,9 @@ func (s *Source) GetUpstreams(*http.Request) ([]*reverseproxy.Upstream, error) {
 //	dynamic upstream <group>
 func (s *Source) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
-	args := d.RemainingArgs()
-	if len(args) != 1 {
-		return d.Errf("dynamic upstream: got %d arguments, expected the name of a group", len(args))
-	}
-	s.Group = args[0]
-	return nil
+	var err error
+	s.Group, err = parseGroupName(d, "dynamic upstream")
+	return err
 }
 
 // Interface guards

@@ -14,6 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
+	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
 )
 
@@ -47,6 +48,9 @@ func (p *StaticPool) Provision(ctx caddy.Context, kind string, method Method) er
 	case len(h.Upstreams) == 0:
 		return fmt.Errorf("policy %s: no upstreams (to)", kind)
 	}
+	if err := p.settleAddresses(h.Upstreams); err != nil {
+		return err
+	}
 	servers, err := p.peers(h.Upstreams)
 	if err != nil {
 		return err
@@ -74,6 +78,26 @@ func (p *StaticPool) Provision(ctx caddy.Context, kind string, method Method) er
 	p.selector = newSelector(p.runtime, logger)
 	p.bindUpstreams(h.Upstreams)
 	return p.attach(ctx, h, nil)
+}
+
+// settleAddresses replaces the placeholders that have a value now. Caddy would
+// replace them for each request, and those of the request too.
+func (p *StaticPool) settleAddresses(pool reverseproxy.UpstreamPool) error {
+	var err error
+	for _, u := range pool {
+		if u.Dial, err = settle(u.Dial); err != nil {
+			return fmt.Errorf("upstream %w", err)
+		}
+	}
+	for i, s := range p.Servers {
+		if s == nil {
+			return fmt.Errorf("server %d is null", i)
+		}
+		if s.Address, err = settle(s.Address); err != nil {
+			return fmt.Errorf("server %w", err)
+		}
+	}
+	return nil
 }
 
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
@@ -157,18 +181,28 @@ func (p *StaticPool) Select(_ reverseproxy.UpstreamPool, r *http.Request, _ http
 //
 //	lb_policy <kind> {
 //	    server <address> [weight=<n>] [max_fails=<n>] ...
+//	    health_tracker <name>
 //	}
 func (p *StaticPool) UnmarshalBlock(d *caddyfile.Dispenser) error {
-	kind := d.Val()
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		if d.Val() != "server" {
-			return d.Errf("unknown option %q in lb_policy %s: expected server", d.Val(), kind)
-		}
-		s, err := parseServer(d)
-		if err != nil {
+	seen := map[string]bool{}
+	options := cfg.Options{
+		"server": func(d *caddyfile.Dispenser) error {
+			s, err := parseServer(d)
+			if err != nil {
+				return err
+			}
+			if seen[s.Address] {
+				return d.Errf("server %s given twice", s.Address)
+			}
+			seen[s.Address] = true
+			p.Servers = append(p.Servers, s)
+			return nil
+		},
+		"health_tracker": func(d *caddyfile.Dispenser) error {
+			raw, err := parseTracker(d)
+			p.TrackerRaw = raw
 			return err
-		}
-		p.Servers = append(p.Servers, s)
+		},
 	}
-	return nil
+	return options.Block(d, "lb_policy "+d.Val(), cfg.Repeatable{"server": true})
 }

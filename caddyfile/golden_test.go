@@ -1,0 +1,165 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package caddyfile_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/google/go-cmp/cmp"
+
+	_ "github.com/caddyserver/caddy/v2/modules/standard"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/pools"
+
+	_ "github.com/caddy-upstream/caddy-upstream/caddyfile"
+	_ "github.com/caddy-upstream/caddy-upstream/leastconn"
+)
+
+var (
+	update       = flag.Bool("update", false, "rewrite the JSON of the golden files")
+	updateErrors = flag.Bool("update-errors", false, "rewrite the error texts of the golden files, and show each that changes")
+)
+
+// divider stands between the Caddyfile of a golden file and what it gives.
+const divider = "----------\n"
+
+// golden is a file of testdata: a Caddyfile, and the JSON that it adapts to or
+// the error for which it is rejected. Rejected ones begin with `error_`.
+type golden struct {
+	path, input, want string
+	rejected          bool
+}
+
+func readGolden(t *testing.T, path string) *golden {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	input, want, ok := strings.Cut(string(text), divider)
+	if !ok {
+		t.Fatalf("there is no line of ten dashes in %s", path)
+	}
+	return &golden{path, input, want, strings.HasPrefix(filepath.Base(path), "error_")}
+}
+
+func (g *golden) write(t *testing.T, want string) {
+	t.Helper()
+	if err := os.WriteFile(g.path, []byte(g.input+divider+want), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// adapt runs Caddy's own adapter.
+func adapt(t *testing.T, input string) ([]byte, []caddyconfig.Warning, error) {
+	t.Helper()
+	adapter := caddyconfig.GetAdapter("caddyfile")
+	if adapter == nil {
+		t.Fatal("there is no adapter for Caddyfiles")
+	}
+	return adapter.Adapt([]byte(input), map[string]any{"filename": "Caddyfile"})
+}
+
+func TestCaddyfilesAdaptAsRecorded(t *testing.T) {
+	t.Setenv("GOLDEN_ADDRESS", "127.0.0.1:9001")
+	t.Setenv("GOLDEN_HOST", "127.0.0.1")
+	paths, err := filepath.Glob(filepath.Join("testdata", "*.caddyfiletest"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("found %d golden files: %v", len(paths), err)
+	}
+	for _, path := range paths {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".caddyfiletest"), func(t *testing.T) {
+			g := readGolden(t, path)
+			if g.rejected {
+				g.testRejected(t)
+			} else {
+				g.testAdapted(t)
+			}
+		})
+	}
+}
+
+func (g *golden) testAdapted(t *testing.T) {
+	adapted, warnings, err := adapt(t, g.input)
+	if err != nil {
+		t.Fatalf("Adapt() = %v, want JSON", err)
+	}
+	for _, w := range warnings {
+		if *update && strings.Contains(w.Message, "not formatted") {
+			g.input = string(caddyfile.Format([]byte(g.input)))
+			continue
+		}
+		t.Errorf("the adapter warns: %v", w)
+	}
+	var got bytes.Buffer
+	if err := json.Indent(&got, adapted, "", "\t"); err != nil {
+		t.Fatal(err)
+	}
+	got.WriteByte('\n')
+	if got.String() != g.want {
+		if *update {
+			g.write(t, got.String())
+		} else {
+			t.Errorf("Adapt() gives other JSON (-want +got):\n%s", cmp.Diff(g.want, got.String()))
+		}
+	}
+	roundTrip(t, adapted)
+	provision(t, adapted)
+}
+
+// position is where an error says that the mistake is.
+var position = regexp.MustCompile(`Caddyfile:[1-9][0-9]*`)
+
+func (g *golden) testRejected(t *testing.T) {
+	adapted, _, err := adapt(t, g.input)
+	if err != nil && *updateErrors && err.Error()+"\n" != g.want {
+		t.Logf("was: %snow: %v", g.want, err)
+		g.write(t, err.Error()+"\n")
+		return
+	}
+	want := strings.TrimSuffix(g.want, "\n")
+	switch {
+	case err == nil:
+		t.Fatalf("Adapt() = %s, want the error %s", adapted, want)
+	case err.Error() != want:
+		t.Errorf("Adapt() = %v\nwant %s", err, want)
+	case strings.Contains(want, "\n"):
+		t.Errorf("the error has more than one line: %s", want)
+	case !position.MatchString(want):
+		t.Errorf("the error does not say where: %s", want)
+	}
+}
+
+// provision loads the configuration as `caddy validate` does, and looks at
+// what is left when it is gone.
+func provision(t *testing.T, adapted []byte) {
+	t.Helper()
+	if err := load(adapted); err != nil {
+		t.Errorf("Validate() = %v", err)
+	}
+	for _, held := range append(pools.Held(), proxyHosts(t)...) {
+		t.Errorf("still held after cleanup: %s", held)
+	}
+}
+
+func load(config []byte) error {
+	cfg := new(caddy.Config)
+	if err := caddy.StrictUnmarshalJSON(config, cfg); err != nil {
+		return err
+	}
+	cfg.Logging = &caddy.Logging{Logs: map[string]*caddy.CustomLog{"default": {
+		BaseLog: caddy.BaseLog{WriterRaw: json.RawMessage(`{"output":"discard"}`)},
+	}}}
+	return caddy.Validate(cfg)
+}
