@@ -113,7 +113,13 @@ func (g *Group) provision(ctx caddy.Context, name string) error {
 	if g.lines, err = resolveLines(ctx, g.Servers, g.runtime); err != nil {
 		return err
 	}
-	resolved, err := json.Marshal(g.generation().config.Servers)
+	var lookedUp []peer.Server // what resolve finds is no part of the configuration
+	for _, l := range g.lines {
+		if !l.server.Resolve {
+			lookedUp = append(lookedUp, l.peers...)
+		}
+	}
+	resolved, err := json.Marshal(lookedUp)
 	if err != nil {
 		return err
 	}
