@@ -83,7 +83,7 @@ func testRepeat(t *testing.T, size int, reader func(io.Reader) io.Reader, chunke
 // TestABodyBeyondTheLimitGoesToTheNextServerWhileItIsUnread lets the first
 // server refuse the connection, after which a transport closes the body.
 func TestABodyBeyondTheLimitGoesToTheNextServerWhileItIsUnread(t *testing.T) {
-	for _, options := range []string{small, small + `, "request_buffering": "off"`, small + `, "request_max_temp_total": 1`} {
+	for _, options := range []string{small, `, "request_buffering": "off"`, small + `, "request_max_temp_total": 1`} {
 		for _, length := range []int64{2 * fileLimit, -1} {
 			t.Run(fmt.Sprint(options, length), func(t *testing.T) {
 				body := bytes.Repeat([]byte("x"), 2*fileLimit)

@@ -238,7 +238,7 @@ func checkLines(lines []line) error {
 	ids := map[string]bool{}
 	for _, l := range lines {
 		if id := l.server.id(); ids[id] {
-			return fmt.Errorf("server %s: duplicate id %q: give one of them another", l.server.Address, id)
+			return fmt.Errorf("server %q: duplicate id: give one of them another", id)
 		} else {
 			ids[id] = true
 		}
