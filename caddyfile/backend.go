@@ -133,8 +133,6 @@ func (b *backend) checkScheme(scheme string) error {
 		return b.errf(version, "http_version does not go with h2c://, which is HTTP/2 without TLS")
 	case b.version != "" && tls == "" && scheme != "https":
 		return b.errf(version, "http_version %s needs TLS: expected https://, or h2c:// for HTTP/2 without TLS", b.version)
-	case b.first("tls_trust_pool") != "" && b.first("tls_trusted_ca_certs") != "":
-		return b.errf("tls_trusted_ca_certs", "tls_trusted_ca_certs does not go with tls_trust_pool: expected one of them")
 	}
 	return nil
 }

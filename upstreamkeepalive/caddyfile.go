@@ -103,10 +103,12 @@ func (t *Transport) parseKeepalive(d *caddyfile.Dispenser) error {
 		return nil
 	case len(args) == 2 && args[1] != "local":
 		return d.Errf("keepalive: unexpected %q: %s", args[1], expected)
+	case args[0] == "off":
+		return d.Errf("keepalive: unexpected %q after off: %s", args[1], expected)
 	}
 	n, err := cfg.ParseInt(args[0], 0)
 	if err != nil {
-		return d.Errf("keepalive: %v: %s", err, expected)
+		return d.Errf("keepalive: %v", err)
 	}
 	t.Keepalive, t.KeepaliveLocal = &n, len(args) == 2
 	return nil

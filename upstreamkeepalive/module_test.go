@@ -77,7 +77,7 @@ func TestCaddyfileMistakesAreNamed(t *testing.T) {
 		{"keepalive -1", `keepalive: -1 is too small: expected 0 or more`},
 		{"keepalive many", `keepalive: "many" is not a whole number`},
 		{"keepalive 3 shared", `keepalive: unexpected "shared": expected a number of connections`},
-		{"keepalive off local", `keepalive: "off" is not a whole number`},
+		{"keepalive off local", `keepalive: unexpected "local" after off`},
 		{"keepalive_requests 0", `keepalive_requests: 0 is too small: expected 1 or more`},
 		{"keepalive_time 0", `keepalive_time: 0 is too short`},
 		{"read_timeout 5", `read_timeout: "5" is not a duration`},

@@ -170,7 +170,7 @@ func Size(dst *int64, low int64) Setter {
 			return d.Errf("%s: %q is not a size: expected a number of bytes such as 16KiB", name, arg)
 		}
 		if int64(n) < low {
-			return d.Errf("%s: %s is too small: expected %d or more", name, arg, low)
+			return d.Errf("%s: %s is too small: expected at least %d bytes", name, arg, low)
 		}
 		*dst = int64(n)
 		return nil
@@ -262,10 +262,10 @@ func TrustPool(files ...string) json.RawMessage {
 func ParseInt(s string, low int) (int, error) {
 	n, err := strconv.Atoi(s)
 	if errors.Is(err, strconv.ErrRange) {
-		return 0, errorf("%s is out of range", s)
+		return 0, errorf("%s is out of range: expected a smaller number", s)
 	}
 	if err != nil || s[0] == '+' {
-		return 0, errorf("%q is not a whole number", s)
+		return 0, errorf("%q is not a whole number of %d or more", s, low)
 	}
 	if n < low {
 		return 0, errorf("%d is too small: expected %d or more", n, low)
@@ -280,7 +280,7 @@ func ParseDuration(s string, low time.Duration) (time.Duration, error) {
 	case err != nil:
 		return 0, errorf("%q is not a duration: expected a number with a unit, such as 30s", s)
 	case v < 0:
-		return 0, errorf("%s is negative", s)
+		return 0, errorf("%s is negative: expected a duration such as 30s", s)
 	case v < low:
 		return 0, errorf("%s is too short: expected more than 0", s)
 	}

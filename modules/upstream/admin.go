@@ -39,7 +39,7 @@ type adminAPI struct{}
 
 // CaddyModule returns the Caddy module information.
 func (adminAPI) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{ID: "admin.api.upstream", New: func() caddy.Module { return adminAPI{} }}
+	return caddy.ModuleInfo{ID: "admin.api.upstream", New: func() caddy.Module { return new(adminAPI) }}
 }
 
 // Routes implements caddy.AdminRouter.
