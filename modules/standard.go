@@ -8,6 +8,7 @@ import (
 	_ "github.com/caddy-upstream/caddy-upstream/caddyfile"
 	_ "github.com/caddy-upstream/caddy-upstream/l4stream"
 	_ "github.com/caddy-upstream/caddy-upstream/leastconn"
+	_ "github.com/caddy-upstream/caddy-upstream/modules/command"
 	_ "github.com/caddy-upstream/caddy-upstream/modules/nextupstream"
 	_ "github.com/caddy-upstream/caddy-upstream/modules/resolve"
 	_ "github.com/caddy-upstream/caddy-upstream/modules/upstream"
