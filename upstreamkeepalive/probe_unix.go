@@ -10,21 +10,6 @@ import "golang.org/x/sys/unix"
 // POLLHUP and POLLERR are always reported.
 const readable = unix.POLLIN | unix.POLLPRI
 
-// silent reports that the server has neither sent anything nor closed c.
-func (c *conn) silent() bool {
-	if c.fd < 0 {
-		return true
-	}
-	p := [1]unix.PollFd{{Fd: int32(c.fd), Events: readable}}
-	for {
-		n, err := unix.Poll(p[:], 0)
-		if err == unix.EINTR {
-			continue
-		}
-		return n == 0 && err == nil
-	}
-}
-
 // prober looks at many connections with one system call.
 type prober struct{ fds []unix.PollFd }
 
