@@ -36,7 +36,7 @@ var situations = []struct {
 	{"one_refuses", "r", named(""), 502},
 	{"closed", "b", testnet.CloseUnanswered, 502},
 	{"silent", "b", testnet.Silent, 504},
-	{"slow_body", "b", testnet.Answer{Body: "hello", Delay: 120 * time.Millisecond}, 200},
+	{"slow_body", "b", testnet.Answer{Body: "hello", Delay: time.Second}, 200},
 	{"not_found", "b", testnet.StatusAnswer(404), 404},
 	{"next_status", "bb", testnet.StatusAnswer(503), 503},
 	{"chunked", "b", testnet.Answer{Header: []string{"Transfer-Encoding: chunked"}, Body: "5\r\nhello\r\n0\r\n\r\n"}, 200},
@@ -60,8 +60,8 @@ func TestAccessLogFieldsAreThoseOfNginxOnTheSameBackends(t *testing.T) {
 		}
 		upstreams.WriteString("}\n")
 		groups.WriteString(group(s.name, lines...))
-		fmt.Fprintf(&routes, "\tproxy_pass /%s %s {\n\t\tread_timeout 300ms\n\t\tnext_upstream error timeout http_503\n\t}\n", s.name, s.name)
-		fmt.Fprintf(&locations, "location /%s { proxy_pass http://%s; proxy_read_timeout 300ms;\n"+
+		fmt.Fprintf(&routes, "\tproxy_pass /%s %s {\n\t\tread_timeout 1500ms\n\t\tnext_upstream error timeout http_503\n\t}\n", s.name, s.name)
+		fmt.Fprintf(&locations, "location /%s { proxy_pass http://%s; proxy_read_timeout 1500ms;\n"+
 			"proxy_next_upstream error timeout http_503; proxy_http_version 1.1; }\n", s.name, s.name)
 	}
 	p := serve(t, groups.String(), routes.String())
@@ -70,6 +70,9 @@ func TestAccessLogFieldsAreThoseOfNginxOnTheSameBackends(t *testing.T) {
 	for _, s := range situations {
 		// Twice: what the first request found decides what the second does.
 		for n := range 2 {
+			if n > 0 && (s.status == 504 || s.answer.Delay > 0) {
+				continue // nothing is decided, and time is dear
+			}
 			target := fmt.Sprintf("/%s?%d", s.name, n)
 			res := p.get(target)
 			theirs := testnet.Get(t, "http://"+nginx.Addr("front")+target)
@@ -129,7 +132,7 @@ var (
 )
 
 // alike compares a value with nginx's. Times differ by what the machine was
-// doing, so only their form and the hundreds of milliseconds count; requests
+// doing, so only their form and whether a server made them long count; requests
 // differ in length, so of bytes sent only whether there were any; and so does
 // what had been read of a response when it was given up for the next server.
 func alike(field, got, want string) bool {
@@ -140,7 +143,7 @@ func alike(field, got, want string) bool {
 			return aTime.ReplaceAllStringFunc(s, func(v string) string {
 				var f float64
 				_, _ = fmt.Sscan(v, &f)
-				if f >= 0.1 {
+				if f >= 0.9 {
 					return "long"
 				}
 				return "short"

@@ -127,14 +127,20 @@ func (p *proxy) tries(target string) (addr, status string) {
 	return addr, status
 }
 
-// logs are the lines with this message about a group.
-func (p *proxy) logs(msg, group string) []testnet.Line {
+// logs waits for n lines with this message about a group ("" is any), and
+// returns all there are.
+func (p *proxy) logs(msg, group string, n int) []testnet.Line {
+	p.t.Helper()
 	var out []testnet.Line
-	for _, l := range p.Logs(msg) {
-		if l.Fields["group"] == group && l.Fields["logger"] == "upstream" {
-			out = append(out, l)
+	testnet.Eventually(p.t, 10*time.Second, fmt.Sprintf("%d lines %q of group %q", n, msg, group), func() bool {
+		out = nil
+		for _, l := range p.Logs(msg) {
+			if (group == "" || l.Fields["group"] == group) && l.Fields["logger"] == "upstream" {
+				out = append(out, l)
+			}
 		}
-	}
+		return len(out) >= n
+	})
 	return out
 }
 

@@ -51,7 +51,7 @@ func TestAReloadKeepsAServerDownAndSinceWhen(t *testing.T) {
 			t.Errorf("reload %d: %d, load %s", n+1, got.Status, got.Get("X-Load"))
 		}
 	}
-	if n := len(p.logs("server temporarily disabled", "app")); n != 1 {
+	if n := len(p.logs("server temporarily disabled", "app", 1)); n != 1 {
 		t.Errorf("%d warnings, want the one from before", n)
 	}
 }

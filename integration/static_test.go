@@ -79,7 +79,7 @@ func TestSmoothRoundRobinOverNextUpstreamNeedsNoRetrySetting(t *testing.T) {
 	if got, want := p.bodies(2, "/long/"), "b b"; got != want {
 		t.Errorf("a answers 503: answers %s, want %s", got, want)
 	}
-	if n := len(p.Logs("server temporarily disabled")); n != 2 {
+	if n := len(p.logs("server temporarily disabled", "", 2)); n != 2 {
 		t.Errorf("%d warnings, want 2: refused, and 503", n)
 	}
 	p.waitConns(0)
@@ -153,7 +153,7 @@ func TestCaddysActiveHealthChecksOfAStaticListAreHonoured(t *testing.T) {
 			t.Errorf("%s: answers %s, want %s", target, got, want)
 		}
 	}
-	if n := len(p.Logs("server temporarily disabled")); n != 0 {
+	if n := len(p.logs("server temporarily disabled", "", 0)); n != 0 {
 		t.Errorf("%d warnings, want none: active checks are no failures of requests", n)
 	}
 	p.waitConns(0)
