@@ -35,4 +35,9 @@
 // and then in a temporary file, so that a retry can send it again. Bodies that
 // are not buffered are sent once: after any of it was read, no other server is
 // asked.
+//
+// Handlers that run after this one in the same request, in handle_response or
+// handle_errors, get the buffered body as well, as after nginx's internal
+// redirects. A body that was sent and not buffered is an error there (500), and
+// never taken for an empty one.
 package nextupstream

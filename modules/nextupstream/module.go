@@ -217,6 +217,7 @@ func (t *Transport) takeOver(ctx caddy.Context) error {
 	if h.RequestBuffers != 0 {
 		return fmt.Errorf("request_buffers does nothing beside next_upstream: use request_buffering and request_buffer_size")
 	}
+	t.buffers.keep = slices.ContainsFunc(h.HandleResponse, func(r caddyhttp.ResponseHandler) bool { return len(r.Routes) > 0 })
 	lb := h.LoadBalancing
 	if lb == nil || !upstream.IsPolicy(lb.SelectionPolicyRaw) {
 		return fmt.Errorf("next_upstream needs a selection policy of caddy-upstream: lb_policy upstream <group>, smooth_round_robin or another")

@@ -49,7 +49,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		w.End()
 		return nil, w.Err
 	case try.Lease == nil:
-		w.End()
+		giveUp(w, req)
 		return nil, &Error{err: peer.ErrNoPeers}
 	case !try.Begin():
 		return nil, context.Canceled
@@ -133,8 +133,17 @@ func (t *Transport) failed(w *upstream.Walk, try *upstream.Try, req *http.Reques
 	if w.Session.MayRetry(&t.policy, event, progress(w, req, e.Sent), now) {
 		return reverseproxy.NewDialError(&Error{err: e})
 	}
-	w.End()
+	giveUp(w, req)
 	return &Error{err: e, timeout: e.Kind == exchange.TimedOut}
+}
+
+// giveUp ends a walk that found no server to answer. The body is kept for the
+// handler of the error.
+func giveUp(w *upstream.Walk, req *http.Request) {
+	if s, ok := w.Extra.(*spool); ok {
+		s.keep(req.Context())
+	}
+	w.End()
 }
 
 // notTheServer returns the result of a try that ended for reasons that are no

@@ -4,6 +4,7 @@
 package nextupstream
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +25,7 @@ import (
 // bufferSettings are the limits of request buffering, in bytes.
 type bufferSettings struct {
 	off                 bool
+	keep                bool // until the request's end: response handlers may want it
 	memory, file, total int64
 }
 
@@ -43,7 +45,11 @@ func (t *Transport) Prepare(w *upstream.Walk, r *http.Request) error {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil
 	}
-	if t.buffers.off || !bufferable(r) || r.ContentLength > t.buffers.file {
+	earlier := w.Earlier()
+	if _, kept := earlier.(*spool); !kept && (t.buffers.off || !bufferable(r) || r.ContentLength > t.buffers.file) {
+		if b, ok := earlier.(*onceBody); ok && !b.replayable() && r.ContentLength < 0 {
+			return errBodyGone
+		}
 		stream(w, r, r.Body)
 		return nil
 	}
@@ -56,8 +62,16 @@ func (t *Transport) Prepare(w *upstream.Walk, r *http.Request) error {
 	case !whole: // too large after all
 		stream(w, r, &tail{Reader: io.MultiReader(s.reader(), r.Body), spool: s, rest: r.Body})
 		return nil
+	case s.size == 0 && r.ContentLength != 0 && earlier != nil: // another handler has read it
+		s.Release()
+		if s, _ = earlier.(*spool); s == nil || !s.alive() {
+			return errBodyGone
+		}
 	}
 	w.Extra = s
+	if t.buffers.keep {
+		s.keep(r.Context())
+	}
 	r.Body = s.reader() // each try gets one of its own
 	if len(r.Trailer) == 0 {
 		r.ContentLength = s.size
@@ -67,6 +81,11 @@ func (t *Transport) Prepare(w *upstream.Walk, r *http.Request) error {
 	}
 	return nil
 }
+
+// errBodyGone is the result of a walk whose request's body another handler has
+// sent and not kept. To send none would change the request.
+var errBodyGone = caddyhttp.Error(http.StatusInternalServerError,
+	errors.New("the request's body has been sent to another server before, and was not buffered"))
 
 // bufferable reports whether r is of a kind whose body may be held back.
 func bufferable(r *http.Request) bool {
@@ -112,6 +131,7 @@ func (e *diskError) Unwrap() error { return e.error }
 type spool struct {
 	mu     sync.Mutex // the transport may still read when the walk ends
 	memory *[]byte    // nil once released
+	kept   bool       // to be released with the request, not with the walk
 	used   int        // of memory
 	file   *os.File
 	size   int64
@@ -196,10 +216,40 @@ func (s *spool) readAt(p []byte, offset int64) (int, error) {
 
 func (s *spool) replayable() bool { return true }
 
-// Release implements upstream.Releaser: it frees the memory and the file.
+// keep makes the body outlive its walk: after an error, or in a response
+// handler, a later handler may send it as well, as nginx does after an internal
+// redirect. ctx is the request's and ends with it.
+func (s *spool) keep(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kept || s.memory == nil {
+		return
+	}
+	s.kept = true
+	context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.freeLocked()
+	})
+}
+
+func (s *spool) alive() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.memory != nil
+}
+
+// Release implements upstream.Releaser: unless the body is kept, it frees the
+// memory and the file.
 func (s *spool) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.kept {
+		s.freeLocked()
+	}
+}
+
+func (s *spool) freeLocked() {
 	if s.memory == nil {
 		return
 	}

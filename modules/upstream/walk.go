@@ -146,6 +146,17 @@ func (w *Walk) End() {
 	}
 }
 
+// Earlier returns the Extra of the latest walk of the same request, by another
+// handler, that had one: what it kept of the request's body, say.
+func (w *Walk) Earlier() Releaser {
+	for i := len(w.record.walks) - 1; i >= 0; i-- {
+		if x := w.record.walks[i]; x != w && x.Extra != nil {
+			return x.Extra
+		}
+	}
+	return nil
+}
+
 // Forget takes the current try out of the record: no server was asked.
 func (w *Walk) Forget() {
 	w.record.tries = w.record.tries[:len(w.record.tries)-1]
