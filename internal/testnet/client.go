@@ -223,7 +223,7 @@ func (b *Browser) Get(target string, header ...string) (Response, error) {
 func (b *Browser) once(target string, header []string) (res Response, err error) {
 	if b.c == nil {
 		if b.c, err = Dial(b.Addr); err != nil {
-			return res, err
+			return res, fmt.Errorf("%w: %w", errNoAnswer, err)
 		}
 	}
 	res, err = b.c.Do("GET", target, header, nil)
