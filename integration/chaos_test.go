@@ -97,7 +97,7 @@ func startChaos(t *testing.T, pass string) (*chaos, testnet.Usage) {
 		alive: newMortal(t), mortals: []*mortal{newMortal(t), newMortal(t), newMortal(t)},
 		dead: testnet.RefusedAddr(t), occupied: testnet.NewBackend(t, named("occupied")).Addr(),
 	}
-	c.proxy = &proxy{testnet.StartCaddy(t, chaosConfig, c.data(pass)), t}
+	c.proxy = &proxy{Caddy: testnet.StartCaddy(t, chaosConfig, c.data(pass)), t: t}
 	c.front = c.Addr("front")
 	for range 10 { // until the dead one has been found out
 		if res := c.get("/warm-up"); res.Status != 200 {
