@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -401,5 +402,36 @@ func TestUnixSockets(t *testing.T) {
 	tr.cache.remove("unix/" + s.Addr().String())
 	if n := idleConns(tr); n != 0 {
 		t.Errorf("%d idle after the removal, want 0", n)
+	}
+}
+
+// unreadBody notices when it is read.
+type unreadBody struct {
+	io.Reader
+	read atomic.Bool
+}
+
+func (b *unreadBody) Read(p []byte) (int, error) {
+	b.read.Store(true)
+	return b.Reader.Read(p)
+}
+
+func TestARefusedConnectionLeavesTheBodyWhole(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.Close()
+	tr := provisioned(t, new(Transport))
+	for _, size := range []int{1, 5, smallBody, smallBody + 1, 1 << 20} {
+		body := &unreadBody{Reader: strings.NewReader(strings.Repeat("x", size))}
+		req := request(t, http.MethodPost, ln.Addr(), body)
+		req.ContentLength = int64(size)
+		if _, err := tr.Exchange(req, new(exchange.Attempt)); err == nil {
+			t.Errorf("%d bytes: Exchange() gives no error, want one", size)
+		}
+		if body.read.Load() {
+			t.Errorf("%d bytes: the body was read, want it whole for the next server", size)
+		}
 	}
 }

@@ -88,11 +88,7 @@ func (x *trip) attempt() *exchange.Error {
 	if refused != nil {
 		return &exchange.Error{Kind: exchange.Refused, Op: "write request", Status: refused.status, Err: refused.err}
 	}
-	if x.plan.framing == fixedLength && x.req.ContentLength <= smallBody {
-		if err := x.appendBody(); err != nil {
-			return &exchange.Error{Kind: exchange.ClientBody, Op: "write request", Err: err}
-		}
-	}
+	small := x.plan.framing == fixedLength && x.req.ContentLength <= smallBody
 	if x.a.Start.IsZero() {
 		x.a.Start = time.Now()
 	}
@@ -103,6 +99,14 @@ func (x *trip) attempt() *exchange.Error {
 			var e *exchange.Error
 			if c, e = x.t.open(x, &g); e != nil {
 				return e
+			}
+		}
+		// Not before: after a connect error the body is still whole for the
+		// next server.
+		if small && !x.buf.whole {
+			if err := x.appendBody(); err != nil {
+				c.closeNow()
+				return &exchange.Error{Kind: exchange.ClientBody, Op: "write request", Err: err}
 			}
 		}
 		e := x.over(c, reused)
