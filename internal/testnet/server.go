@@ -4,7 +4,9 @@
 package testnet
 
 import (
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 )
@@ -20,7 +22,7 @@ type Server struct {
 	mu       sync.Mutex // guards what follows, and the state of the backend around it
 	ln       net.Listener
 	addr     net.Addr
-	conns    map[net.Conn]struct{}
+	conns    map[net.Conn]int // their numbers
 	accepted int
 }
 
@@ -32,7 +34,7 @@ func newServer(t testing.TB, listen func() (net.Listener, error), handle func(ne
 		addr := Reserve(t).Addr()
 		listen = func() (net.Listener, error) { return net.Listen("tcp", addr) }
 	}
-	s := &Server{t: t, listen: listen, handle: handle, conns: map[net.Conn]struct{}{}}
+	s := &Server{t: t, listen: listen, handle: handle, conns: map[net.Conn]int{}}
 	s.Restart()
 	t.Cleanup(s.Stop)
 	return s
@@ -63,9 +65,9 @@ func (s *Server) accept(ln net.Listener) {
 			c.Close()
 			return
 		}
-		s.conns[c] = struct{}{}
 		s.accepted++
 		number := s.accepted
+		s.conns[c] = number
 		s.mu.Unlock()
 		s.wg.Go(func() {
 			s.handle(c, number)
@@ -130,4 +132,11 @@ func (s *Server) Conns() (open, accepted int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.conns), s.accepted
+}
+
+// Open are the numbers of the connections open now, in ascending order.
+func (s *Server) Open() []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Values(s.conns))
 }
