@@ -21,7 +21,7 @@ func (balancer) Pick(pass *peer.Pass) *peer.Peer {
 		if !pass.Eligible(p) {
 			continue
 		}
-		c, w := p.Conns(), int64(p.Server().Weight)
+		c, w := p.Conns(), p.Weight()
 		if len(least) > 0 {
 			switch mine, best := c*weight, conns*w; {
 			case mine > best:

@@ -11,3 +11,7 @@ type balancer struct{}
 
 // Pick implements peer.Balancer.
 func (balancer) Pick(pass *peer.Pass) *peer.Peer { return pass.RoundRobin() }
+
+// Hinted implements peer.Hinter: round robin accounts for the choices of sticky
+// sessions, no other method does.
+func (balancer) Hinted(pass *peer.Pass, p *peer.Peer) { pass.ChargeRoundRobin(p) }

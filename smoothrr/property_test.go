@@ -28,10 +28,15 @@ type naiveServer struct {
 
 type naiveWalk struct {
 	tried map[*naiveServer]bool
+	hint  string
 }
 
 func (m *naive) eligible(s *naiveServer, w *naiveWalk, now time.Time) bool {
-	if w.tried[s] || s.Down || s.Drain {
+	return !s.Drain && m.hintable(s, w, now)
+}
+
+func (m *naive) hintable(s *naiveServer, w *naiveWalk, now time.Time) bool {
+	if w.tried[s] || s.Down {
 		return false
 	}
 	if s.MaxFails > 0 && s.fails >= s.MaxFails && now.Sub(s.checked) <= s.FailTimeout {
@@ -40,7 +45,36 @@ func (m *naive) eligible(s *naiveServer, w *naiveWalk, now time.Time) bool {
 	return s.MaxConns == 0 || s.conns < s.MaxConns
 }
 
+// hinted returns the server that w hints at, and whether it is charged for
+// its choice.
+func (m *naive) hinted(w *naiveWalk, now time.Time) (best *naiveServer, charged bool) {
+	for _, s := range m.servers {
+		if s.ID == w.hint && m.hintable(s, w, now) {
+			return s, s.cw > -(m.total - s.Weight)
+		}
+	}
+	return nil, true
+}
+
 func (m *naive) pick(w *naiveWalk, now time.Time) *naiveServer {
+	hinted, charged := m.hinted(w, now)
+	best := hinted
+	if charged {
+		best = m.pass(w, hinted, now)
+	}
+	if best == nil {
+		return nil
+	}
+	if now.Sub(best.checked) > best.FailTimeout {
+		best.checked = now
+	}
+	best.conns++
+	w.tried[best] = true
+	return best
+}
+
+// pass is one loop over all servers, which winner wins if it is not nil.
+func (m *naive) pass(w *naiveWalk, winner *naiveServer, now time.Time) *naiveServer {
 	var best *naiveServer
 	total := 0
 	for _, s := range m.servers {
@@ -56,15 +90,12 @@ func (m *naive) pick(w *naiveWalk, now time.Time) *naiveServer {
 			best = s
 		}
 	}
-	if best == nil {
-		return nil
+	if winner != nil {
+		best = winner
 	}
-	best.cw -= total
-	if now.Sub(best.checked) > best.FailTimeout {
-		best.checked = now
+	if best != nil {
+		best.cw -= total
 	}
-	best.conns++
-	w.tried[best] = true
 	return best
 }
 
@@ -152,16 +183,17 @@ func (rules) Configured(p *peer.Peer, h *peer.Health, _ time.Time) {
 
 func drawServer(t *rapid.T, id string) peer.Server {
 	return peer.Server{
-		ID: id, Address: id, Weight: rapid.SampledFrom([]int{1, 1, 1, 2, 3, 5, 100}).Draw(t, "weight"),
+		ID: id, Address: id, Route: id, Weight: rapid.SampledFrom([]int{1, 1, 1, 2, 3, 5, 100}).Draw(t, "weight"),
 		MaxFails:    rapid.IntRange(0, 3).Draw(t, "max_fails"),
 		FailTimeout: time.Duration(rapid.IntRange(0, 4).Draw(t, "fail_timeout")) * time.Second,
 		MaxConns:    rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(t, "max_conns"),
 		Down:        rapid.IntRange(0, 9).Draw(t, "down") == 0,
+		Drain:       rapid.IntRange(0, 9).Draw(t, "drain") == 0,
 	}
 }
 
 // TestPicksAndWeightsEqualTheNaiveLoop drives engine and model through the same
-// random history of picks, retries, outcomes, waits and changes, and compares
+// random history of picks, sticky or not, retries, outcomes, waits and changes, and compares
 // every pick and, after every step, every weight.
 func TestPicksAndWeightsEqualTheNaiveLoop(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -206,8 +238,12 @@ func TestPicksAndWeightsEqualTheNaiveLoop(t *testing.T) {
 		for range rapid.IntRange(1, 150).Draw(t, "steps") {
 			switch op := rapid.IntRange(0, 19).Draw(t, "op"); {
 			case op < 9 || len(walks) == 0 && op < 17:
-				w := &walk{session: new(peer.Session), model: &naiveWalk{tried: map[*naiveServer]bool{}}}
-				w.session.Begin(group, peer.SessionOptions{})
+				hint := ""
+				if rapid.IntRange(0, 2).Draw(t, "bound") == 0 {
+					hint = servers[rapid.IntRange(0, len(servers)-1).Draw(t, "hint")].ID
+				}
+				w := &walk{session: new(peer.Session), model: &naiveWalk{tried: map[*naiveServer]bool{}, hint: hint}}
+				w.session.Begin(group, peer.SessionOptions{Hint: hint})
 				if next(w) {
 					walks = append(walks, w)
 				}

@@ -21,6 +21,15 @@ type Config struct {
 	// Retain keeps the state of peers that go, held or not, until Forget: a
 	// configuration that may yet be taken back names them again.
 	Retain bool
+
+	// Secret, if not empty, is the key of the HMAC from which the sids of peers
+	// without a route are made; else they are nginx's, an MD5.
+	Secret string
+	// Queue is how many sessions may wait for a peer.
+	Queue  int
+	Guards Guards
+	// RandomStart begins the cycle of a new group at a random place.
+	RandomStart bool
 }
 
 // Validate reports the first thing in c that no group can have.
@@ -39,10 +48,15 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("server %q: max_fails %d: must not be negative", s.ID, s.MaxFails)
 		case s.FailTimeout < 0:
 			return fmt.Errorf("server %q: fail_timeout %s: must not be negative", s.ID, s.FailTimeout)
+		case s.SlowStart < 0:
+			return fmt.Errorf("server %q: slow_start %s: must not be negative", s.ID, s.SlowStart)
 		}
 		seen[s.ID] = true
 	}
-	return nil
+	if c.Queue < 0 {
+		return fmt.Errorf("queue %d: must not be negative", c.Queue)
+	}
+	return c.Guards.validate()
 }
 
 // Apply brings a configuration into force. Peers are matched by ID and address;
@@ -54,8 +68,12 @@ func (g *Group) Apply(c Config, now time.Time) error {
 		return err
 	}
 	g.mu.Lock()
-	defer g.unlock()
-	g.method, g.tracker = c.Method, c.Tracker
+	defer g.unlockAt(now)
+	fresh := g.method == nil
+	g.method, g.tracker, g.guards = c.Method, c.Tracker, c.Guards
+	g.queue.limit = c.Queue
+	rename := g.secret != c.Secret
+	g.secret = c.Secret
 
 	old := make(map[place]*Peer)
 	for _, p := range g.removed {
@@ -69,12 +87,15 @@ func (g *Group) Apply(c Config, now time.Time) error {
 	}
 	var next [2]*List
 	for i, was := range g.lists {
-		next[i] = &List{group: g, backup: was.backup, balancer: was.balancer}
+		next[i] = &List{group: g, backup: was.backup, unit: 1, panics: was.panics}
 	}
 	for i := range c.Servers {
 		s := &c.Servers[i]
 		p := old[place{s.ID, s.Address}]
-		if p == nil {
+		comes := !fresh // back, or new among others
+		if p != nil {
+			comes = !p.conf.Load().usable()
+		} else {
 			p = g.newPeerLocked(s)
 		}
 		delete(old, p.place())
@@ -82,10 +103,10 @@ func (g *Group) Apply(c Config, now time.Time) error {
 		if s.Backup {
 			l = next[1]
 		}
-		l.adopt(p, s)
-		before := p.health.Until
-		c.Tracker.Configured(p, &p.health, now)
-		g.noteLocked(p, before, nil, now)
+		l.adopt(p, s, rename)
+		if comes && s.usable() {
+			g.rampLocked(p, now)
+		}
 	}
 	prev := g.lists
 	g.lists = next
@@ -103,9 +124,13 @@ func (g *Group) Apply(c Config, now time.Time) error {
 	g.forgetLocked()
 	g.single = g.onlyPeer(c.SingleCountsDown)
 	for i, l := range next {
-		l.rescale(prev[i].weight)
-		l.rebuild(now)
+		l.settle(prev[i], now)
 		l.balancer = c.Method.NewBalancer(l, prev[i].balancer)
+		l.hinter, _ = l.balancer.(Hinter)
+		l.observer, _ = l.balancer.(Observer)
+		if fresh && c.RandomStart {
+			l.spin()
+		}
 	}
 	return nil
 }
@@ -115,8 +140,25 @@ type place struct{ id, address string }
 
 func (p *Peer) place() place { return place{p.ID(), p.Address()} }
 
+// settle takes over from the list before, once all members are there.
+func (l *List) settle(prev *List, now time.Time) {
+	g := l.group
+	l.rescale(prev)
+	for _, p := range l.peers {
+		before := p.health.Until
+		g.tracker.Configured(p, &p.health, now)
+		g.noteLocked(p, before, nil, now)
+	}
+	g.advanceLocked(now)
+	if len(l.peers) > 0 {
+		g.panicLocked(l.peers[0], now)
+	}
+	l.rebuild(now)
+}
+
 func (g *Group) newPeerLocked(s *Server) *Peer {
 	p := &Peer{group: g}
+	p.setSID(s, g.secret)
 	p.health.Weight = int64(s.Weight)
 	p.conf.Store(s)
 	if g.opts.OnPeer != nil {
@@ -128,7 +170,10 @@ func (g *Group) newPeerLocked(s *Server) *Peer {
 // adopt makes p, which may be new, a member with configuration s. An
 // effective weight that was whole stays whole; one that was lowered keeps its
 // share.
-func (l *List) adopt(p *Peer, s *Server) {
+func (l *List) adopt(p *Peer, s *Server, rename bool) {
+	if rename || p.conf.Load().Route != s.Route {
+		p.setSID(s, l.group.secret)
+	}
 	was, is := int64(p.conf.Load().Weight), int64(s.Weight)
 	if h := &p.health; h.Weight == was {
 		h.Weight = is
@@ -142,19 +187,30 @@ func (l *List) adopt(p *Peer, s *Server) {
 	p.list, p.index = l, len(l.peers)
 	l.peers = append(l.peers, p)
 	l.weight += is
+	p.eligible, p.up = false, false
 	if s.usable() {
 		l.usable++
+		if !p.downSince.IsZero() {
+			l.out++
+		}
+	}
+	if s.SlowStart > 0 {
+		l.unit = rampSteps
 	}
 }
 
-// rescale shrinks the current weights with the total weight: what was a fair
-// lead among large weights would be a long one among small ones.
-func (l *List) rescale(was int64) {
-	if was <= l.weight {
-		return
-	}
+// rescale brings the current weights to the list's unit, and shrinks them with
+// the total weight: what was a fair lead among large weights would be a long
+// one among small ones.
+func (l *List) rescale(was *List) {
 	for _, p := range l.peers {
-		p.rel = int64(float64(p.rel) * float64(l.weight) / float64(was))
+		p.ceil = int64(p.conf.Load().Weight) * l.unit
+		if l.unit != was.unit {
+			p.rel = p.rel * l.unit / was.unit
+		}
+		if was.weight > l.weight {
+			p.rel = int64(float64(p.rel) * float64(l.weight) / float64(was.weight))
+		}
 	}
 }
 

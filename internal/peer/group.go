@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -33,9 +34,16 @@ type Group struct {
 	single  *Peer // the only peer, exempt from passive health; nil if there are more
 	removed []*Peer
 	retain  bool // removed peers stay although nobody holds them
+	secret  string
+	guards  Guards
+	queue   queue
+	ramping []*Peer // starting slowly
 	back    returns
 	events  []Event
 	scratch []*Peer
+
+	// Counted only for leases taken while there is a retry budget.
+	active, retrying atomic.Int64
 }
 
 // EventKind says what happened to a peer.
@@ -48,6 +56,13 @@ const (
 	ServerUp
 	// ServerGone: the last lease of a removed peer has ended.
 	ServerGone
+	// ProbeWanted: the time out of a peer whose server wants a probe is over.
+	// Answer with Group.Probed.
+	ProbeWanted
+	// PanicBegins and PanicEnds: so few peers of a list are up that the judgement
+	// of the tracker is ignored, and not any more. Peer is the one that tipped it.
+	PanicBegins
+	PanicEnds
 )
 
 // Event is a change of a peer's state.
@@ -67,24 +82,34 @@ func NewGroup(o Options) *Group {
 		o.IntN = rand.IntN
 	}
 	g := &Group{opts: o}
-	g.lists[0] = &List{group: g, balancer: noBalancer{}}
-	g.lists[1] = &List{group: g, backup: true, balancer: noBalancer{}}
+	g.lists[0] = &List{group: g, unit: 1}
+	g.lists[1] = &List{group: g, backup: true, unit: 1}
 	return g
 }
-
-// noBalancer serves a group before its first configuration.
-type noBalancer struct{}
-
-func (noBalancer) Pick(*Pass) *Peer { return nil }
 
 // Name returns the group's name.
 func (g *Group) Name() string { return g.opts.Name }
 
+// unlockAt serves the queue and unlocks.
+func (g *Group) unlockAt(now time.Time) {
+	if g.queue.n > 0 {
+		g.serveLocked(now)
+	}
+	g.unlock()
+}
+
 // unlock releases the lock and then delivers what happened under it.
 func (g *Group) unlock() {
-	events := g.events
-	g.events = nil
+	events, served := g.events, g.queue.served
+	if events == nil && served == nil {
+		g.mu.Unlock()
+		return
+	}
+	g.events, g.queue.served = nil, nil
 	g.mu.Unlock()
+	for _, w := range served {
+		w.Ready()
+	}
 	if g.opts.OnEvent == nil {
 		return
 	}
@@ -93,13 +118,27 @@ func (g *Group) unlock() {
 	}
 }
 
-// comebackLocked refiles the peers whose time out is over.
-func (g *Group) comebackLocked(now time.Time) {
-	for len(g.back) > 0 && now.After(g.back[0].until) {
-		if c := g.back.pop(); c.peer.health.Until.Equal(c.until) {
-			c.peer.refreshLocked(now)
-		}
+// advanceLocked does what time alone brings: the ends of time outs, the
+// progress of slow starts.
+func (g *Group) advanceLocked(now time.Time) {
+	for len(g.back) > 0 && now.After(g.back[0].at) {
+		g.comebackLocked(g.back.pop(), now)
 	}
+	if len(g.ramping) > 0 {
+		g.advanceRampsLocked(now)
+	}
+}
+
+// comebackLocked refiles a peer whose time out is over.
+func (g *Group) comebackLocked(c comeback, now time.Time) {
+	p := c.peer
+	if p.list == nil || !p.health.Until.Equal(c.until) {
+		return
+	}
+	if s := p.conf.Load(); s.Probe && s.usable() && p.probe != probePassed {
+		g.wantProbeLocked(p, c, now)
+	}
+	p.refreshLocked(now)
 }
 
 // maskLocked asks usable about every peer and refiles those that changed.
@@ -108,6 +147,9 @@ func (g *Group) maskLocked(usable func(*Peer) bool, now time.Time) {
 		for _, p := range l.peers {
 			if masked := !usable(p); masked != p.masked {
 				p.masked = masked
+				if !masked {
+					g.rampLocked(p, now)
+				}
 				p.refreshLocked(now)
 			}
 		}
@@ -123,16 +165,30 @@ func (g *Group) judgedLocked(p *Peer, before time.Time, cause error, now time.Ti
 // noteLocked records that p is disabled, or is not any more.
 func (g *Group) noteLocked(p *Peer, before time.Time, cause error, now time.Time) {
 	until := p.health.Until
+	switch {
+	case until.IsZero():
+		p.spared = p.spared && p.health.Fails > 0
+		p.probe = probeNone
+	case p.downSince.IsZero():
+		if p.spared = !g.mayEject(p); p.spared {
+			until = time.Time{}
+			p.health.Until = until
+		}
+	}
 	if !until.IsZero() && !until.Equal(before) {
-		g.back.push(comeback{until, p})
+		p.probe = probeNone
+		g.back.push(comeback{until, until, p})
 	}
 	switch {
 	case !until.IsZero() && p.downSince.IsZero():
 		p.downSince = now
 		g.events = append(g.events, Event{Kind: ServerDown, Peer: p, Fails: p.health.Fails, Cause: cause})
+		g.outLocked(p, 1, now)
 	case until.IsZero() && !p.downSince.IsZero():
 		g.events = append(g.events, Event{Kind: ServerUp, Peer: p, DownFor: now.Sub(p.downSince)})
 		p.downSince = time.Time{}
+		g.outLocked(p, -1, now)
+		g.rampLocked(p, now)
 	}
 }
 

@@ -19,9 +19,14 @@ type Lease struct {
 	// Cause says why a lease ends with Failed; set before Done, for the log.
 	Cause error
 
-	session *Session
-	peer    *Peer
-	done    atomic.Bool
+	session  *Session
+	peer     *Peer
+	observer Observer
+	times    [metrics]time.Duration // guarded by the group's lock
+	hedged   bool                   // guarded by the group's lock
+	counted  bool                   // in Group.active
+	retry    bool                   // in Group.retrying
+	done     atomic.Bool
 }
 
 // Peer returns the peer that is held.
@@ -34,17 +39,23 @@ func (l *Lease) Done(o Outcome, now time.Time) bool {
 		return false
 	}
 	p := l.peer
+	g := p.group
+	if l.counted {
+		g.active.Add(-1)
+		if l.retry {
+			g.retrying.Add(-1)
+		}
+	}
 	quiet := o == None || o == Success
-	if quiet && !p.attentive.Load() {
+	if quiet && l.observer == nil && !p.attentive.Load() {
 		p.conns.Add(-1)
 		if p.attentive.Load() { // its configuration changed just now
-			p.group.settle(p, now)
+			g.settle(p, now)
 		}
 		return true
 	}
-	g := p.group
 	g.mu.Lock()
-	defer g.unlock()
+	defer g.unlockAt(now)
 	p.conns.Add(-1)
 	g.doneLocked(l, o, now)
 	return true
@@ -58,20 +69,25 @@ func (l *Lease) Connected(now time.Time) {
 	}
 	g := l.peer.group
 	g.mu.Lock()
-	defer g.unlock()
+	defer g.unlockAt(now)
 	g.outcomeLocked(l.peer, Success, nil, now)
 }
 
 // settle refiles p after a slot was given back without the lock.
 func (g *Group) settle(p *Peer, now time.Time) {
 	g.mu.Lock()
-	defer g.unlock()
+	defer g.unlockAt(now)
 	p.refreshLocked(now)
 	g.retireLocked(p)
 }
 
 func (g *Group) doneLocked(l *Lease, o Outcome, now time.Time) {
 	p, s := l.peer, l.session
+	if l.hedged {
+		p.hedges--
+		s.hedging--
+	}
+	l.ended(o, now)
 	switch {
 	case o == None:
 	case g.single == p && o != Stale:

@@ -3,7 +3,10 @@
 
 package peer
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // List is the primary or the backup peers of a group, in the order of the
 // configuration. Guests may use its methods while they run.
@@ -13,7 +16,20 @@ type List struct {
 	peers    []*Peer
 	weight   int64 // of all peers, down ones included
 	usable   int   // peers neither down nor draining
+	unit     int64 // what a weight of 1 is in current weights: 1, or more where a server may start slowly
 	balancer Balancer
+	hinter   Hinter   // the balancer, if it is one
+	observer Observer // the balancer, if it is one
+
+	eligible int   // peers that may be picked
+	up       int   // peers that are up, full ones included
+	upWeight int64 // their configured weight
+	out      int   // usable peers that the tracker has disabled and not trusted again
+	panics   bool  // so few are up that health is ignored
+
+	// Made when first asked for, until the list is built anew.
+	sums []int64          // running sums of the configured weights
+	sids map[string]*Peer // the first peer of each sid
 
 	// The pass runs on the wheel until a balancer asks for a pass among some of
 	// the peers; then, until the list is built anew, over the plain list.
@@ -27,6 +43,10 @@ func (l *List) Len() int { return len(l.peers) }
 // At returns the peer at place i.
 func (l *List) At(i int) *Peer { return l.peers[i] }
 
+// Up returns how many peers are not down, draining or disabled, full ones
+// included, and their configured weight.
+func (l *List) Up() (n int, weight int64) { return l.up, l.upWeight }
+
 // TotalWeight is the sum of the configured weights, down ones included.
 func (l *List) TotalWeight() int64 { return l.weight }
 
@@ -39,10 +59,9 @@ func (l *List) file(p *Peer, ok bool) {
 	if l.plain {
 		return
 	}
-	weight := int64(p.conf.Load().Weight)
-	whole := p.health.Weight == weight
+	whole := p.whole()
 	switch {
-	case ok && p.class != nil && whole && p.class.weight == weight, ok && p.slow && !whole:
+	case ok && p.class != nil && whole && p.class.weight == p.ceil, ok && p.slow && !whole:
 		return
 	case l.wheel.holds(p):
 		l.wheel.leave(p)
@@ -85,12 +104,16 @@ func (l *List) wheelPass(tried []*Peer) *Peer {
 	if len(tried) == 0 {
 		return l.wheel.pass()
 	}
+	return l.without(tried, l.wheel.pass)
+}
+
+func (l *List) without(tried []*Peer, pass func() *Peer) *Peer {
 	for _, p := range tried {
 		if p.list == l {
 			l.wheel.leave(p)
 		}
 	}
-	best := l.wheel.pass()
+	best := pass()
 	for _, p := range tried {
 		if p.list == l && p.eligible {
 			l.wheel.enter(p)
@@ -110,12 +133,87 @@ func (l *List) roundRobinAmong(peers []*Peer) *Peer {
 		}
 		return p
 	}
-	l.flatten()
+	if !l.plain {
+		l.flatten()
+	}
 	return plainPass(peers)
 }
 
-// pick asks the balancer and books the choice.
+// count keeps the list's counters when p's state changes; p still holds the
+// state before in eligible.
+func (l *List) count(p *Peer, eligible, up bool) {
+	if eligible != p.eligible {
+		l.eligible += sign(eligible)
+	}
+	if up != p.up {
+		p.up = up
+		l.up += sign(up)
+		l.upWeight += int64(sign(up) * p.conf.Load().Weight)
+	}
+}
+
+func sign(plus bool) int {
+	if plus {
+		return 1
+	}
+	return -1
+}
+
+// chargeTo books a win of p, which a sticky hint named, in round robin: not at
+// all if p is as far behind as it can be, else as one pass that p wins.
+func (l *List) chargeTo(p *Peer, tried []*Peer) {
+	whole := int64(p.conf.Load().Weight)
+	if p.unitWeight() <= -(l.weight-whole)*l.unit {
+		return
+	}
+	if l.plain {
+		var total int64
+		for _, q := range l.peers {
+			if q.eligible && !contains(tried, q) {
+				total += gain(q)
+			}
+		}
+		p.rel -= total
+		return
+	}
+	l.without(tried, func() *Peer {
+		l.wheel.passTo(p)
+		return p
+	})
+}
+
+// AtWeight returns the peer whose share of the configured weights, down ones
+// included, holds w, with 0 <= w < TotalWeight.
+func (l *List) AtWeight(w int64) *Peer {
+	if l.weight == int64(len(l.peers)) {
+		return l.peers[w]
+	}
+	if len(l.sums) != len(l.peers) {
+		l.sums = make([]int64, len(l.peers))
+		var sum int64
+		for i, p := range l.peers {
+			sum += int64(p.conf.Load().Weight)
+			l.sums[i] = sum
+		}
+	}
+	i, _ := slices.BinarySearch(l.sums, w+1)
+	return l.peers[i]
+}
+
+// pick uses the session's hint or else asks the balancer.
 func (l *List) pick(s *Session, now time.Time) *Peer {
+	if s.opts.Hint != "" {
+		if p := l.hinted(s, now); p != nil {
+			if l.hinter != nil {
+				s.pass = Pass{s: s, l: l, now: now}
+				l.hinter.Hinted(&s.pass, p)
+			}
+			return p
+		}
+	}
+	if l.eligible == 0 {
+		return nil
+	}
 	s.pass = Pass{s: s, l: l, now: now}
 	return l.balancer.Pick(&s.pass)
 }

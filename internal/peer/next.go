@@ -102,13 +102,13 @@ type Progress struct {
 // MayRetry reports whether a further try is allowed after event, once the lease
 // of the try before has been given back.
 func (s *Session) MayRetry(n *NextPolicy, event Conditions, p Progress, now time.Time) bool {
-	return s.left() > 0 && s.allowed(n, event, p, now)
+	return s.allowed(n, event, p, now) && s.left(1) > 0
 }
 
 // MayReplace reports whether a response, whose lease is still open, is to be
 // given up for a further try.
 func (s *Session) MayReplace(n *NextPolicy, event Conditions, p Progress, now time.Time) bool {
-	return event != 0 && s.left() > 1 && s.allowed(n, event, p, now)
+	return event != 0 && s.allowed(n, event, p, now) && s.left(0) > 1
 }
 
 func (s *Session) allowed(n *NextPolicy, event Conditions, p Progress, now time.Time) bool {
@@ -123,8 +123,13 @@ func (s *Session) allowed(n *NextPolicy, event Conditions, p Progress, now time.
 	return n.Timeout <= 0 || now.Sub(s.started) < n.Timeout
 }
 
-func (s *Session) left() int {
+// left is the number of tries that are left, the open one included; own is 1
+// if none is open.
+func (s *Session) left(own int64) int {
 	s.group.mu.Lock()
 	defer s.group.mu.Unlock()
-	return s.tries
+	if !s.group.mayRetryLocked(own) {
+		return 0
+	}
+	return s.tries - s.hedging
 }

@@ -15,9 +15,14 @@ import (
 type Peer struct {
 	// Aux belongs to the front that uses the group; Options.OnPeer sets it.
 	Aux any
+	// Memo belongs to the balancer, under the group's lock, and stays with the
+	// peer through changes of the configuration. A balancer must expect to
+	// find what another method has left there.
+	Memo any
 
 	group *Group
 	conf  atomic.Pointer[Server]
+	sid   atomic.Pointer[string]
 	conns atomic.Int64
 
 	// attentive makes Done take the lock although the outcome is a success:
@@ -30,13 +35,22 @@ type Peer struct {
 	index  int   // place in the list; the earlier wins a tie
 	health Health
 
-	eligible bool // may be picked, as far as one request's tried set does not matter
-	masked   bool // not available, says the front (SessionOptions.Usable)
+	eligible bool       // may be picked, as far as one request's tried set does not matter
+	up       bool       // not down, draining, masked or disabled; full or not
+	masked   bool       // not available, says the front (SessionOptions.Usable)
+	spared   bool       // failed often enough to be out, but max_unavailable forbids it
+	probe    probeState // matters once a time out is over, if the server wants a probe
+	hedges   int        // dials that are so slow that another peer was asked as well
+
+	// ceil is the weight in the list's unit, less while the peer starts slowly,
+	// which began at rampFrom (zero: it does not).
+	ceil     int64
+	rampFrom time.Time
 
 	// rel is the current weight, less the running sum of the class it is in.
 	rel   int64
 	class *class
-	slow  bool // eligible, effective weight below its ceiling: scanned apart
+	slow  bool // eligible, gains less than its whole weight: scanned apart
 
 	downSince time.Time // zero: not disabled by the tracker
 	picks     uint64
@@ -74,24 +88,50 @@ func (p *Peer) Conns() int64 { return p.conns.Load() }
 // Index is the peer's place in its list. For guests.
 func (p *Peer) Index() int { return p.index }
 
-// currentWeight is nginx's current_weight.
-func (p *Peer) currentWeight() int64 {
+// Weight is what the peer counts for in comparisons: its configured weight,
+// less while it starts slowly. The unit is common to a list. For guests.
+func (p *Peer) Weight() int64 { return p.ceil }
+
+// Checked is the time of the last failure, or of the last selection after a
+// quiet fail_timeout. For guests.
+func (p *Peer) Checked() time.Time { return p.health.Checked }
+
+// unitWeight is the current weight in the list's unit.
+func (p *Peer) unitWeight() int64 {
 	if p.class != nil {
 		return p.rel + p.class.sum
 	}
 	return p.rel
 }
 
+// currentWeight is nginx's current_weight.
+func (p *Peer) currentWeight() int64 {
+	if p.list != nil && p.list.unit != 1 {
+		return p.unitWeight() / p.list.unit
+	}
+	return p.unitWeight()
+}
+
 // mayPick is the peer's own eligibility: everything but the tried set.
 func (p *Peer) mayPick(now time.Time) bool {
+	return !p.conf.Load().Drain && p.mayHint(now)
+}
+
+// mayHint is mayPick for a sticky hint, which reaches draining peers too.
+func (p *Peer) mayHint(now time.Time) bool {
 	s := p.conf.Load()
+	return p.list != nil && !p.masked && !s.Down && p.hedges == 0 && !p.full(s) && p.healthy(s, now)
+}
+
+// healthy reports whether the tracker allows the peer, which needs a list.
+func (p *Peer) healthy(s *Server, now time.Time) bool {
 	switch {
-	case p.list == nil || p.masked || !s.usable():
-		return false
-	case p.full(s):
+	case p.health.Until.IsZero() || p.list.panics:
+		return true
+	case !now.After(p.health.Until):
 		return false
 	}
-	return p.health.Until.IsZero() || now.After(p.health.Until)
+	return !s.Probe || p.probe == probePassed
 }
 
 func (p *Peer) full(s *Server) bool {
@@ -100,11 +140,12 @@ func (p *Peer) full(s *Server) bool {
 
 // refreshLocked files the peer anew after anything about it has changed.
 func (p *Peer) refreshLocked(now time.Time) {
-	ok := p.mayPick(now)
+	ok, s := p.mayPick(now), p.conf.Load()
 	if p.list != nil {
 		p.list.file(p, ok)
+		p.list.count(p, ok, s.usable() && !p.masked && p.healthy(s, now))
 	}
 	p.eligible = ok
-	p.attentive.Store(p.list == nil || p.conf.Load().MaxConns > 0 ||
+	p.attentive.Store(p.list == nil || s.MaxConns > 0 || p.hedges > 0 ||
 		p.health.Fails > 0 || !p.health.Until.IsZero())
 }

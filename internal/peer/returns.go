@@ -10,7 +10,8 @@ import "time"
 type returns []comeback
 
 type comeback struct {
-	until time.Time
+	at    time.Time // when to look
+	until time.Time // the time out it is about
 	peer  *Peer
 }
 
@@ -19,7 +20,7 @@ func (h *returns) push(c comeback) {
 	s := *h
 	for i := len(s) - 1; i > 0; {
 		up := (i - 1) / 2
-		if !s[i].until.Before(s[up].until) {
+		if !s[i].at.Before(s[up].at) {
 			break
 		}
 		s[i], s[up] = s[up], s[i]
@@ -35,7 +36,7 @@ func (h *returns) pop() comeback {
 	for i := 0; ; {
 		least := i
 		for c := 2*i + 1; c <= 2*i+2 && c < last; c++ {
-			if s[c].until.Before(s[least].until) {
+			if s[c].at.Before(s[least].at) {
 				least = c
 			}
 		}

@@ -32,6 +32,13 @@ type Server struct {
 	// Down is never selected. Drain is reached by a sticky hint only.
 	Down  bool
 	Drain bool
+
+	// SlowStart is the time in which a server that has come back, or was added
+	// to running ones, gets from next to nothing to its whole weight; 0: at once.
+	SlowStart time.Duration
+	// Probe: once its time out is over, the server is not picked before the
+	// front has reached it by itself (ProbeWanted, Group.Probed).
+	Probe bool
 }
 
 // usable reports whether the server counts as a possible try.

@@ -5,12 +5,17 @@ package peer
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 )
 
 // ErrNoPeers is returned by Next when no peer of either list can be picked.
 var ErrNoPeers = errors.New("no live upstreams")
+
+// ErrRetryBudget is returned by Next when a further try would exceed the
+// group's retry budget. It wraps ErrNoPeers.
+var ErrRetryBudget = fmt.Errorf("%w: retry budget used up", ErrNoPeers)
 
 // SessionOptions are what a front knows of a request or stream session.
 type SessionOptions struct {
@@ -19,6 +24,8 @@ type SessionOptions struct {
 	// Key is the hash key. Client is the client's address.
 	Key    string
 	Client netip.Addr
+	// Hint is the sid of the peer that a sticky session is bound to.
+	Hint string
 	// Usable, if set, is asked of every peer before each pick, under the
 	// group's lock: a peer for which it is false is not eligible.
 	Usable func(*Peer) bool
@@ -32,7 +39,9 @@ type Session struct {
 	opts    SessionOptions
 	started time.Time // of the first try
 	tries   int       // left; guarded by the group's lock
+	picked  bool      // has had a peer
 	backup  bool      // walks the backup list
+	hedging int       // leases that Hedge has made up for; guarded by the group's lock
 	tried   []*Peer
 	state   [4]uint64
 	pass    Pass
@@ -45,29 +54,39 @@ type Session struct {
 func (s *Session) Begin(g *Group, opts SessionOptions) {
 	s.group, s.opts = g, opts
 	s.tried = s.firstTried[:0]
-	g.mu.Lock()
-	s.tries = g.lists[0].usable + g.lists[1].usable
-	g.mu.Unlock()
-	if opts.Tries > 0 {
-		s.tries = min(s.tries, opts.Tries)
-	}
 }
 
 // Group returns the group that Begin was given.
 func (s *Session) Group() *Group { return s.group }
 
 // Next picks a peer and takes a slot on it (nginx's peer.get). The error is
-// ErrNoPeers.
+// ErrNoPeers or ErrRetryBudget.
 func (s *Session) Next(now time.Time) (*Lease, error) {
 	g := s.group
+	g.mu.Lock()
+	defer g.unlockAt(now)
+	return g.nextLocked(s, now)
+}
+
+// nextLocked picks for a session that asks now, after those who wait.
+func (g *Group) nextLocked(s *Session, now time.Time) (*Lease, error) {
 	if s.started.IsZero() {
 		s.started = now
 	}
-	g.mu.Lock()
-	defer g.unlock()
-	g.comebackLocked(now)
+	g.advanceLocked(now)
 	if s.opts.Usable != nil {
 		g.maskLocked(s.opts.Usable, now)
+	}
+	if g.queue.n > 0 {
+		g.serveLocked(now)
+	}
+	return g.leaseLocked(s, s.picked, now)
+}
+
+// leaseLocked picks and makes the lease; retry says that it is a further try.
+func (g *Group) leaseLocked(s *Session, retry bool, now time.Time) (*Lease, error) {
+	if retry && !g.mayRetryLocked(1) {
+		return nil, ErrRetryBudget
 	}
 	p := g.pickLocked(s, now)
 	if p == nil {
@@ -78,40 +97,98 @@ func (s *Session) Next(now time.Time) (*Lease, error) {
 		l = new(Lease)
 	}
 	l.session, l.peer, l.Start = s, p, now
+	if g.guards.RetryBudget > 0 {
+		l.counted, l.retry = true, retry
+		g.active.Add(1)
+		if retry {
+			g.retrying.Add(1)
+		}
+	}
+	if !s.picked {
+		s.picked = true
+		s.tries = g.lists[0].usable + g.lists[1].usable
+		if s.opts.Tries > 0 {
+			s.tries = min(s.tries, s.opts.Tries)
+		}
+	}
 	l.CurrentWeight, l.TriesLeft = p.currentWeight(), max(0, s.tries-1)
+	if o := p.list.observer; o != nil {
+		l.observer = o
+		o.Started(l, now)
+	}
 	return l, nil
 }
 
-// pickLocked chooses a peer and books it.
+// pickLocked chooses a peer and books it. Where none can be picked the session
+// is left as it was: it may wait and ask again.
 func (g *Group) pickLocked(s *Session, now time.Time) *Peer {
-	p := g.single
-	switch {
-	case p != nil:
-		if c := p.conf.Load(); p.masked || !c.usable() || p.full(c) {
+	if g.single != nil {
+		if p := g.pickSingleLocked(s, now); p != nil || s.opts.Hint == "" {
+			return p
+		}
+		// It cannot be picked; the hint may name a draining backup.
+	}
+	if !s.backup {
+		state := s.state
+		if p := g.lists[0].pick(s, now); p != nil {
+			g.bookLocked(s, p, now)
+			return p
+		}
+		s.state = state
+		if len(g.lists[1].peers) == 0 {
 			return nil
 		}
-	case !s.backup:
-		if p = g.lists[0].pick(s, now); p != nil {
-			break
-		}
+	}
+	tried, state := s.tried, s.state
+	if !s.backup {
+		s.tried, s.state = nil, [4]uint64{}
+	}
+	p := g.lists[1].pick(s, now)
+	if p == nil {
+		s.tried, s.state = tried, state
+		return nil
+	}
+	if !s.backup {
 		s.backup = true
-		clear(s.tried)
-		s.tried, s.state = s.tried[:0], [4]uint64{}
-		fallthrough
-	default:
-		if p = g.lists[1].pick(s, now); p == nil {
-			return nil
+		clear(tried)
+		s.tried = tried[:0]
+	}
+	g.bookLocked(s, p, now)
+	return p
+}
+
+// pickSingleLocked picks in a group with one usable peer. A sticky hint may still
+// name a draining one.
+func (g *Group) pickSingleLocked(s *Session, now time.Time) *Peer {
+	p := g.single
+	if s.opts.Hint != "" && !s.backup {
+		if q := g.lists[0].hinted(s, now); q != nil && q != p {
+			g.bookLocked(s, q, now)
+			return q
 		}
+	}
+	c := p.conf.Load()
+	if p.masked || c.Down || c.Drain && s.opts.Hint != p.SID() || p.full(c) || p.hedges > 0 {
+		return nil
 	}
 	p.picks++
 	p.conns.Add(1)
-	if p != g.single {
+	if !contains(s.tried, p) { // it may not be the only one for long
 		s.tried = append(s.tried, p)
-		before := p.health.Until
-		g.tracker.Picked(p, &p.health, now)
-		g.judgedLocked(p, before, nil, now)
-	} else {
-		p.refreshLocked(now)
 	}
+	p.refreshLocked(now)
 	return p
+}
+
+// bookLocked takes a slot on p, which is not a single peer.
+func (g *Group) bookLocked(s *Session, p *Peer, now time.Time) {
+	p.picks++
+	p.conns.Add(1)
+	s.tried = append(s.tried, p)
+	before := p.health.Until
+	g.tracker.Picked(p, &p.health, now)
+	if p.health.Until == before && before.IsZero() && p.conf.Load().MaxConns == 0 {
+		return // nothing about its eligibility has changed
+	}
+	g.judgedLocked(p, before, nil, now)
 }

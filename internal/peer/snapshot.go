@@ -23,17 +23,53 @@ type State struct {
 	Picks, Failures uint64
 	LastFailure     time.Time
 	LastError       string
+	// SlowStart is how much of its weight the peer has, in percent: less than 100
+	// while it starts slowly.
+	SlowStart int
+	// Draining: reached by sticky sessions only, and still holding some.
+	Draining bool
+	// Spared: failed often enough to be out, but max_unavailable forbids it.
+	Spared bool
+	// Hedged: not picked because a connection attempt is slow.
+	Hedged bool
+	// AwaitsProbe: not picked before a probe has reached it.
+	AwaitsProbe bool
+	// Masked: not available, says the front.
+	Masked bool
+}
+
+// Status is the state of a group that is not one of its peers'.
+type Status struct {
+	// Waiting is the length of the queue, QueueLimit its bound.
+	Waiting, QueueLimit int
+	// Panic: so few primary, or backup, servers are up that health is ignored.
+	Panic, BackupPanic bool
+	// Active is the number of open leases and Retrying how many of them are
+	// further tries; both are 0 without a retry budget.
+	Active, Retrying int64
+}
+
+// Status returns the state of the group.
+func (g *Group) Status() Status {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return Status{
+		Waiting: g.queue.n, QueueLimit: g.queue.limit,
+		Panic: g.lists[0].panics, BackupPanic: g.lists[1].panics,
+		Active: g.active.Load(), Retrying: g.retrying.Load(),
+	}
 }
 
 // Available reports whether the peer could have been picked.
 func (s *State) Available(now time.Time) bool {
-	return !s.Removed && !s.Full && s.Server.usable() && !now.Before(s.Until)
+	return !s.Removed && !s.Full && !s.Masked && !s.Hedged && !s.AwaitsProbe &&
+		s.Server.usable() && !now.Before(s.Until)
 }
 
 // Snapshot returns all peers: primaries, backups, then removed ones.
 func (g *Group) Snapshot() []State {
 	g.mu.Lock()
-	defer g.unlock()
+	defer g.mu.Unlock()
 	out := make([]State, 0, len(g.lists[0].peers)+len(g.lists[1].peers)+len(g.removed))
 	for _, l := range g.lists {
 		for _, p := range l.peers {
@@ -53,13 +89,15 @@ func (p *Peer) stateLocked() State {
 		CurrentWeight: p.currentWeight(), EffectiveWeight: p.health.Weight,
 		Fails: p.health.Fails, Until: p.health.Until, DownSince: p.downSince,
 		Picks: p.picks, Failures: p.fails, LastFailure: p.lastFail, LastError: p.lastErr,
+		SlowStart: p.percent(), Draining: s.Drain && p.conns.Load() > 0,
+		Spared: p.spared, Hedged: p.hedges > 0, AwaitsProbe: s.Probe && p.probe == probeWanted, Masked: p.masked,
 	}
 }
 
 // Peers returns the members, primaries first.
 func (g *Group) Peers() []*Peer {
 	g.mu.Lock()
-	defer g.unlock()
+	defer g.mu.Unlock()
 	out := make([]*Peer, 0, len(g.lists[0].peers)+len(g.lists[1].peers))
 	return append(append(out, g.lists[0].peers...), g.lists[1].peers...)
 }
@@ -68,7 +106,7 @@ func (g *Group) Peers() []*Peer {
 // decides, such as failures and weights, stays.
 func (g *Group) ResetCounters() {
 	g.mu.Lock()
-	defer g.unlock()
+	defer g.mu.Unlock()
 	for _, l := range g.lists {
 		for _, p := range l.peers {
 			p.picks, p.fails = 0, 0

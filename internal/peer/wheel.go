@@ -13,26 +13,25 @@ import "slices"
 // still recovering. Peers that are not filed keep their current weight.
 type wheel struct {
 	classes []*class
-	slow    []*Peer // effective weight below the weight; in no order
+	slow    []*Peer // recovering from failures or starting slowly; in no order
 }
 
 // class holds the peers of one weight, sorted by current weight, the greatest
 // first, and by index among equals.
 type class struct {
-	weight int64
+	weight int64 // in the list's unit
 	sum    int64 // what every member has gained; current weight = rel + sum
 	ring   ring
 }
 
 // enter files p, which is in no class.
 func (w *wheel) enter(p *Peer) {
-	weight := int64(p.conf.Load().Weight)
-	if p.health.Weight != weight {
+	if !p.whole() {
 		p.slow = true
 		w.slow = append(w.slow, p)
 		return
 	}
-	c := w.classOf(weight)
+	c := w.classOf(p.ceil)
 	p.rel -= c.sum
 	p.class = c
 	c.ring.insert(p)
@@ -88,22 +87,7 @@ func (w *wheel) classOf(weight int64) *class {
 
 // pass runs one pass and returns the winner, nil if nothing is filed.
 func (w *wheel) pass() *Peer {
-	var best *Peer
-	var most, total int64
-	for _, c := range w.classes {
-		c.sum += c.weight
-		total += c.weight * int64(c.ring.n)
-		head := c.ring.at(0)
-		if cw := head.rel + c.sum; best == nil || beats(cw, head, most, best) {
-			best, most = head, cw
-		}
-	}
-	for _, p := range w.slow {
-		total += gain(p)
-		if best == nil || beats(p.rel, p, most, best) {
-			best, most = p, p.rel
-		}
-	}
+	best, total := w.gainAll()
 	if best == nil {
 		return nil
 	}
@@ -118,10 +102,44 @@ func (w *wheel) pass() *Peer {
 	return best
 }
 
+// passTo runs one pass whose win goes to p, whatever the weights say.
+func (w *wheel) passTo(p *Peer) {
+	_, total := w.gainAll()
+	if c := p.class; c != nil {
+		c.ring.remove(p)
+		p.rel -= total
+		c.ring.insert(p)
+	} else {
+		p.rel -= total
+	}
+	w.promote()
+}
+
+// gainAll adds to all current weights and returns the peer with the greatest,
+// and what was added in all.
+func (w *wheel) gainAll() (best *Peer, total int64) {
+	var most int64
+	for _, c := range w.classes {
+		c.sum += c.weight
+		total += c.weight * int64(c.ring.n)
+		head := c.ring.at(0)
+		if cw := head.rel + c.sum; best == nil || beats(cw, head, most, best) {
+			best, most = head, cw
+		}
+	}
+	for _, p := range w.slow {
+		total += gain(p)
+		if best == nil || beats(p.rel, p, most, best) {
+			best, most = p, p.rel
+		}
+	}
+	return best, total
+}
+
 // promote files the peers whose effective weight is whole again by their weight.
 func (w *wheel) promote() {
 	for i := 0; i < len(w.slow); {
-		if p := w.slow[i]; p.health.Weight == int64(p.conf.Load().Weight) {
+		if p := w.slow[i]; p.whole() {
 			w.leave(p)
 			w.enter(p)
 		} else {
@@ -134,11 +152,17 @@ func (w *wheel) promote() {
 // effective weight recover by one, and returns what was added.
 func gain(p *Peer) int64 {
 	ew := p.health.Weight
-	p.rel += ew
 	if ew < int64(p.conf.Load().Weight) {
 		p.health.Weight++
 	}
+	ew = min(ew*p.list.unit, p.ceil)
+	p.rel += ew
 	return ew
+}
+
+// whole reports whether p gains its whole weight at each pass.
+func (p *Peer) whole() bool {
+	return p.rampFrom.IsZero() && p.health.Weight == int64(p.conf.Load().Weight)
 }
 
 // beats reports whether p with current weight cw goes before q with most.
