@@ -18,10 +18,6 @@ type Config struct {
 	// SingleCountsDown lets a server that is down or draining end the exemption
 	// of the only other server from passive health, as in nginx.
 	SingleCountsDown bool
-	// Retain keeps the state of peers that go, held or not, until Forget: a
-	// configuration that may yet be taken back names them again.
-	Retain bool
-
 	// Secret, if not empty, is the key of the HMAC from which the sids of peers
 	// without a route are made; else they are nginx's, an MD5.
 	Secret string
@@ -30,6 +26,9 @@ type Config struct {
 	Guards Guards
 	// RandomStart begins the cycle of a new group at a random place.
 	RandomStart bool
+	// Retain keeps the state of peers that go, held or not, until Forget: a
+	// configuration that may yet be taken back names them again.
+	Retain bool
 }
 
 // Validate reports the first thing in c that no group can have.
@@ -37,21 +36,20 @@ func (c *Config) Validate() error {
 	seen := make(map[string]bool, len(c.Servers))
 	for i := range c.Servers {
 		s := &c.Servers[i]
-		switch {
-		case seen[s.ID]:
-			return fmt.Errorf("server %q: duplicate id: give one of them another", s.ID)
-		case s.Weight < 1:
-			return fmt.Errorf("server %q: weight %d: must be at least 1; use down or drain to take a server out", s.ID, s.Weight)
-		case s.MaxConns < 0:
-			return fmt.Errorf("server %q: max_conns %d: must not be negative", s.ID, s.MaxConns)
-		case s.MaxFails < 0:
-			return fmt.Errorf("server %q: max_fails %d: must not be negative", s.ID, s.MaxFails)
-		case s.FailTimeout < 0:
-			return fmt.Errorf("server %q: fail_timeout %s: must not be negative", s.ID, s.FailTimeout)
-		case s.SlowStart < 0:
-			return fmt.Errorf("server %q: slow_start %s: must not be negative", s.ID, s.SlowStart)
+		if seen[s.ID] {
+			return s.duplicate()
 		}
 		seen[s.ID] = true
+	}
+	return c.validate()
+}
+
+// validate is Validate but for duplicates.
+func (c *Config) validate() error {
+	for i := range c.Servers {
+		if err := c.Servers[i].validate(); err != nil {
+			return err
+		}
 	}
 	if c.Queue < 0 {
 		return fmt.Errorf("queue %d: must not be negative", c.Queue)
@@ -59,71 +57,81 @@ func (c *Config) Validate() error {
 	return c.Guards.validate()
 }
 
+func (s *Server) duplicate() error { return fmt.Errorf("server %q: duplicate id: give one of them another", s.ID) }
+
+func (s *Server) validate() error {
+	switch {
+	case s.Weight < 1:
+		return fmt.Errorf("server %q: weight %d: must be at least 1; use down or drain to take a server out", s.ID, s.Weight)
+	case s.MaxConns < 0:
+		return fmt.Errorf("server %q: max_conns %d: must not be negative", s.ID, s.MaxConns)
+	case s.MaxFails < 0:
+		return fmt.Errorf("server %q: max_fails %d: must not be negative", s.ID, s.MaxFails)
+	case s.FailTimeout < 0:
+		return fmt.Errorf("server %q: fail_timeout %s: must not be negative", s.ID, s.FailTimeout)
+	case s.SlowStart < 0:
+		return fmt.Errorf("server %q: slow_start %s: must not be negative", s.ID, s.SlowStart)
+	}
+	return nil
+}
+
 // Apply brings a configuration into force. Peers are matched by ID and address;
 // those that stay keep their state and their leases, those that go finish
 // what they hold, and one that comes back while it is still held is the same
-// peer as before, so that max_conns stays exact. Nothing is changed when the configuration is not valid.
+// peer as before, so that max_conns stays exact. Nothing is changed when the
+// configuration is not valid.
 func (g *Group) Apply(c Config, now time.Time) error {
-	if err := c.Validate(); err != nil {
+	if err := c.validate(); err != nil {
 		return err
 	}
 	g.mu.Lock()
 	defer g.unlockAt(now)
+	known, err := g.matchLocked(c.Servers)
+	if err != nil {
+		return err
+	}
 	fresh := g.method == nil
 	g.method, g.tracker, g.guards = c.Method, c.Tracker, c.Guards
 	g.queue.limit = c.Queue
 	rename := g.secret != c.Secret
 	g.secret = c.Secret
-
-	old := make(map[place]*Peer)
-	for _, p := range g.removed {
-		old[p.place()] = p
-	}
-	for _, l := range g.lists {
-		l.flatten()
-		for _, p := range l.peers {
-			old[p.place()] = p
+	if rename {
+		for _, p := range g.removed { // they may come back
+			p.setSID(p.conf.Load(), g.secret)
 		}
 	}
-	var next [2]*List
-	for i, was := range g.lists {
-		next[i] = &List{group: g, backup: was.backup, unit: 1, panics: was.panics}
+
+	prev := g.lists
+	for i, was := range prev {
+		was.flatten()
+		g.lists[i] = &List{group: g, backup: was.backup, unit: 1, panics: was.panics}
 	}
-	for i := range c.Servers {
+	for i, p := range known {
 		s := &c.Servers[i]
-		p := old[place{s.ID, s.Address}]
 		comes := !fresh // back, or new among others
 		if p != nil {
 			comes = !p.conf.Load().usable()
 		} else {
 			p = g.newPeerLocked(s)
 		}
-		delete(old, p.place())
-		l := next[0]
+		g.members[s.ID] = p
+		l := g.lists[0]
 		if s.Backup {
-			l = next[1]
+			l = g.lists[1]
 		}
 		l.adopt(p, s, rename)
 		if comes && s.usable() {
 			g.rampLocked(p, now)
 		}
 	}
-	prev := g.lists
-	g.lists = next
 	g.retain = c.Retain
 	g.removed = slices.DeleteFunc(g.removed, func(p *Peer) bool { return p.list != nil })
 	for _, l := range prev {
-		for _, p := range l.peers {
-			if old[p.place()] == p {
-				p.list, p.eligible = nil, false
-				p.attentive.Store(true)
-				g.removed = append(g.removed, p)
-			}
-		}
+		g.dismissLocked(l)
 	}
 	g.forgetLocked()
 	g.single = g.onlyPeer(c.SingleCountsDown)
-	for i, l := range next {
+	for i, l := range g.lists {
 		l.settle(prev[i], now)
 		l.balancer = c.Method.NewBalancer(l, prev[i].balancer)
 		l.hinter, _ = l.balancer.(Hinter)
@@ -134,11 +142,6 @@ func (g *Group) Apply(c Config, now time.Time) error {
 	}
 	return nil
 }
-
-// place identifies a peer from one configuration to the next.
-type place struct{ id, address string }
-
-func (p *Peer) place() place { return place{p.ID(), p.Address()} }
 
 // settle takes over from the list before, once all members are there.
 func (l *List) settle(prev *List, now time.Time) {
@@ -156,11 +159,61 @@ func (l *List) settle(prev *List, now time.Time) {
 	l.rebuild(now)
 }
 
+// place identifies a peer from one configuration to the next.
+type place struct{ id, address string }
+
+func (p *Peer) place() place { return place{p.ID(), p.Address()} }
+
+// matchLocked returns the peers that servers mean, removed ones included; nil
+// for those that are new.
+func (g *Group) matchLocked(servers []Server) ([]*Peer, error) {
+	g.applied++
+	known := make([]*Peer, len(servers))
+	added := map[string]bool{}
+	removed := map[place]*Peer{}
+	for _, p := range g.removed {
+		removed[p.place()] = p
+	}
+	for i := range servers {
+		s := &servers[i]
+		p := g.members[s.ID]
+		if p != nil && p.mark == g.applied || added[s.ID] {
+			return nil, s.duplicate()
+		}
+		if p == nil {
+			added[s.ID] = true
+		} else {
+			p.mark = g.applied
+		}
+		if p == nil || p.Address() != s.Address {
+			p = removed[place{s.ID, s.Address}]
+		}
+		known[i] = p
+	}
+	return known, nil
+}
+
+// dismissLocked removes the peers that no new list has taken from l.
+func (g *Group) dismissLocked(l *List) {
+	for _, p := range l.peers {
+		if p.list != l {
+			continue
+		}
+		if id := p.ID(); g.members[id] == p {
+			delete(g.members, id)
+		}
+		p.list, p.eligible = nil, false
+		p.attentive.Store(true)
+		g.removed = append(g.removed, p)
+	}
+}
+
 func (g *Group) newPeerLocked(s *Server) *Peer {
 	p := &Peer{group: g}
 	p.setSID(s, g.secret)
 	p.health.Weight = int64(s.Weight)
-	p.conf.Store(s)
+	own := *s
+	p.conf.Store(&own)
 	if g.opts.OnPeer != nil {
 		g.opts.OnPeer(p)
 	}
@@ -183,7 +236,10 @@ func (l *List) adopt(p *Peer, s *Server, rename bool) {
 	if p.list != nil && p.list.backup != l.backup {
 		p.rel = 0
 	}
-	p.conf.Store(s)
+	if *p.conf.Load() != *s {
+		own := *s
+		p.conf.Store(&own)
+	}
 	p.list, p.index = l, len(l.peers)
 	l.peers = append(l.peers, p)
 	l.weight += is

@@ -31,7 +31,9 @@ type Group struct {
 	method  Method
 	tracker Tracker
 	lists   [2]*List
-	single  *Peer // the only peer, exempt from passive health; nil if there are more
+	members map[string]*Peer // by ID
+	applied uint64           // how often a configuration came into force
+	single  *Peer            // the only peer, exempt from passive health; nil if there are more
 	removed []*Peer
 	retain  bool // removed peers stay although nobody holds them
 	secret  string
@@ -81,7 +83,7 @@ func NewGroup(o Options) *Group {
 	if o.IntN == nil {
 		o.IntN = rand.IntN
 	}
-	g := &Group{opts: o}
+	g := &Group{opts: o, members: make(map[string]*Peer)}
 	g.lists[0] = &List{group: g, unit: 1}
 	g.lists[1] = &List{group: g, backup: true, unit: 1}
 	return g

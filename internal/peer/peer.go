@@ -13,65 +13,66 @@ import (
 // they say that they belong to guests (balancers and trackers), which run under
 // the group's lock.
 type Peer struct {
-	// Aux belongs to the front that uses the group; Options.OnPeer sets it.
-	Aux any
-	// Memo belongs to the balancer, under the group's lock, and stays with the
-	// peer through changes of the configuration. A balancer must expect to
-	// find what another method has left there.
-	Memo any
-
+	// What a pick needs stands together: at ten thousand peers the time of a pick
+	// is that of reading a peer from memory.
 	group *Group
 	conf  atomic.Pointer[Server]
-	sid   atomic.Pointer[string]
 	conns atomic.Int64
 
 	// attentive makes Done take the lock although the outcome is a success:
 	// a slot, a failure count or a removal may hang on it.
 	attentive atomic.Bool
 
-	// The rest is guarded by the group's lock.
-
-	list   *List // nil once removed
-	index  int   // place in the list; the earlier wins a tie
-	health Health
+	// The rest is guarded by the group's lock, but for sid.
 
 	eligible bool       // may be picked, as far as one request's tried set does not matter
+	slow     bool       // eligible, gains less than its whole weight: scanned apart
 	up       bool       // not down, draining, masked or disabled; full or not
 	masked   bool       // not available, says the front (SessionOptions.Usable)
 	spared   bool       // failed often enough to be out, but max_unavailable forbids it
 	probe    probeState // matters once a time out is over, if the server wants a probe
-	hedges   int        // dials that are so slow that another peer was asked as well
 
-	// ceil is the weight in the list's unit, less while the peer starts slowly,
-	// which began at rampFrom (zero: it does not).
-	ceil     int64
-	rampFrom time.Time
-
+	list  *List // nil once removed
+	index int   // place in the list; the earlier wins a tie
 	// rel is the current weight, less the running sum of the class it is in.
 	rel   int64
 	class *class
-	slow  bool // eligible, gains less than its whole weight: scanned apart
+	// ceil is the weight in the list's unit, less while the peer starts slowly,
+	// which began at rampFrom (zero: it does not).
+	ceil   int64
+	picks  uint64
+	health Health
 
+	rampFrom  time.Time
+	hedges    int       // dials that are so slow that another peer was asked as well
 	downSince time.Time // zero: not disabled by the tracker
-	picks     uint64
 	fails     uint64
 	lastFail  time.Time
 	lastErr   string
+	mark      uint64 // of the Apply that last saw the peer
+	sid       atomic.Pointer[string]
+
+	// Aux belongs to the front that uses the group; Options.OnPeer sets it.
+	Aux any
+	// Memo belongs to the balancer, under the group's lock, and stays with the
+	// peer through changes of the configuration. A balancer must expect to
+	// find what another method has left there.
+	Memo any
 }
 
 // Health is what a Tracker knows of a peer. The tracker owns it; the engine
 // reads Until and raises Weight.
 type Health struct {
-	// Fails is the number of failures counted.
-	Fails int
-	// Accessed is the time of the last failure. Checked is that, or the time of
-	// the last selection after a quiet fail_timeout.
-	Accessed, Checked time.Time
-	// Until is the last moment at which the peer is out; zero: it is not.
-	Until time.Time
 	// Weight is the effective weight. The tracker lowers it; each round robin
 	// pass that the peer takes part in raises it by one, up to the weight.
 	Weight int64
+	// Until is the last moment at which the peer is out; zero: it is not.
+	Until time.Time
+	// Checked is the time of the last failure, or of the last selection after a
+	// quiet fail_timeout. Accessed is the time of the last failure.
+	Checked, Accessed time.Time
+	// Fails is the number of failures counted.
+	Fails int
 }
 
 // Server returns the configuration in force.

@@ -32,6 +32,7 @@ func (g *Group) advanceRampsLocked(now time.Time) {
 	kept := g.ramping[:0]
 	for _, p := range g.ramping {
 		if p.list == nil {
+			p.rampFrom = time.Time{}
 			continue
 		}
 		if step := p.step(now); step < rampSteps {
