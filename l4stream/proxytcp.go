@@ -53,7 +53,7 @@ func (p *ProxyPass) connect(s *Session, group *peer.Group, address string) (net.
 		return up, t, nil
 	}
 	var walk peer.Session
-	walk.Begin(group, peer.SessionOptions{Tries: p.NextUpstreamTries, Client: s.Client()})
+	walk.Begin(group, p.sessionOptions(s, group))
 	for {
 		now := time.Now()
 		lease, err := walk.Next(now)
@@ -89,6 +89,16 @@ func (p *ProxyPass) connect(s *Session, group *peer.Group, address string) (net.
 			return nil, nil, endWith(StatusBadGateway, "connecting to %s: %w", server.Name, err)
 		}
 	}
+}
+
+// sessionOptions tells the engine of the session what the group's method wants
+// to know.
+func (p *ProxyPass) sessionOptions(s *Session, group *peer.Group) peer.SessionOptions {
+	o := peer.SessionOptions{Tries: p.NextUpstreamTries, Client: s.Client()}
+	if key := group.Wants().Key; key != "" {
+		o.Key = s.expand(key)
+	}
+	return o
 }
 
 // dial connects to one server and says what has to be said first: a PROXY
@@ -241,8 +251,15 @@ func (p *ProxyPass) run(s *Session, up net.Conn, t *try, upload, download int64)
 	session := splice.New(s.Conn, up, splice.Config{
 		Timeout: time.Duration(p.Timeout), HalfClose: p.HalfClose,
 		UploadRate: upload, DownloadRate: download, BufferSize: int(p.BufferSize),
-		Preread:   s.preread,
-		FirstByte: func() { t.firstByte.Store(max(int64(time.Since(t.started)), 1)) },
+		Preread: s.preread,
+		FirstByte: func() {
+			now := time.Now()
+			d := max(now.Sub(t.started), 1)
+			t.firstByte.Store(int64(d))
+			if t.lease != nil {
+				t.lease.Observe(peer.FirstByte, d, now)
+			}
+		},
 	})
 	if !s.onAbort(session.Abort) {
 		session.Abort()

@@ -99,7 +99,7 @@ func (u *udpSession) connect(group *peer.Group, address string) error {
 		return u.dial(address)
 	}
 	var walk peer.Session
-	walk.Begin(group, peer.SessionOptions{Tries: p.NextUpstreamTries, Client: s.Client()})
+	walk.Begin(group, p.sessionOptions(s, group))
 	for {
 		now := time.Now()
 		lease, err := walk.Next(now)
@@ -206,7 +206,9 @@ func (u *udpSession) run() {
 
 func (u *udpSession) fromServer(w *udpbatch.Sender, packets []udpbatch.Packet) {
 	now := time.Now()
-	u.try.firstByte.CompareAndSwap(0, max(int64(now.Sub(u.try.started)), 1))
+	if d := max(now.Sub(u.try.started), 1); u.try.firstByte.CompareAndSwap(0, int64(d)) && u.try.lease != nil {
+		u.try.lease.Observe(peer.FirstByte, d, now)
+	}
 	u.touch(now)
 	for i := range packets {
 		n := int64(len(packets[i].Data))

@@ -93,6 +93,11 @@ func (g *Group) Apply(c Config, now time.Time) error {
 	fresh := g.method == nil
 	g.method, g.tracker, g.guards = c.Method, c.Tracker, c.Guards
 	g.queue.limit = c.Queue
+	g.wants.Store(nil)
+	if w, ok := c.Method.(Wanter); ok {
+		wants := w.Wants()
+		g.wants.Store(&wants)
+	}
 	rename := g.secret != c.Secret
 	g.secret = c.Secret
 	if rename {

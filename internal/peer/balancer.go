@@ -17,6 +17,29 @@ type Method interface {
 	NewBalancer(l *List, old Balancer) Balancer
 }
 
+// Wants is what a method needs to know of each session.
+type Wants struct {
+	// Key is the text of which the front makes the session's key, with
+	// placeholders; empty: none.
+	Key string
+	// Client: the address of the client.
+	Client bool
+}
+
+// Wanter is a Method that wants to know something of each session.
+type Wanter interface {
+	Wants() Wants
+}
+
+// Wants returns what the group's method wants to know of a session that is to
+// begin.
+func (g *Group) Wants() Wants {
+	if w := g.wants.Load(); w != nil {
+		return *w
+	}
+	return Wants{}
+}
+
 // Balancer chooses among the peers of one list.
 type Balancer interface {
 	// Pick returns a peer for which pass.Eligible holds, or nil if there is

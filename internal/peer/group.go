@@ -25,7 +25,8 @@ type Options struct {
 // Group is a set of peers that serve the same thing. Its methods may be called
 // from any goroutine.
 type Group struct {
-	opts Options
+	opts  Options
+	wants atomic.Pointer[Wants] // nil: nothing
 
 	mu      sync.Mutex // guards everything below, and what Peer says it guards
 	method  Method

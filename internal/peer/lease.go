@@ -62,8 +62,9 @@ func (l *Lease) Done(o Outcome, now time.Time) bool {
 }
 
 // Connected tells the tracker of a success without ending the lease: in stream,
-// what counts is that the connection was established.
+// what counts is that the connection was established. An observer learns when.
 func (l *Lease) Connected(now time.Time) {
+	l.Observe(Connect, now.Sub(l.Start), now)
 	if !l.peer.attentive.Load() {
 		return
 	}

@@ -9,8 +9,8 @@ import "time"
 type Metric uint8
 
 const (
-	// Connect: the connection was established. An HTTP front, where nginx has no
-	// such time, reports the time of the response header.
+	// Connect: the connection was established; Lease.Connected reports it. An
+	// HTTP front, where nginx has no such time, reports that of the header.
 	Connect Metric = iota
 	// FirstByte: the response header was complete, or in stream the first byte
 	// came.

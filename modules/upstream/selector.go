@@ -6,9 +6,11 @@ package upstream
 import (
 	"encoding/json"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -82,8 +84,21 @@ func newSelector(r *Runtime, logger *zap.Logger) *selector {
 	}
 }
 
-func (s *selector) options(*http.Request) peer.SessionOptions {
-	return peer.SessionOptions{Tries: s.tries, Usable: s.usable}
+// options tells the engine of the request what the group's method wants to know.
+func (s *selector) options(r *http.Request) peer.SessionOptions {
+	o := peer.SessionOptions{Tries: s.tries, Usable: s.usable}
+	wants := s.runtime.group.Wants()
+	if wants.Key != "" {
+		if repl, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
+			o.Key = repl.ReplaceAll(wants.Key, "")
+		}
+	}
+	if wants.Client {
+		if text, ok := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string); ok {
+			o.Client, _ = netip.ParseAddr(text) // none: a unix socket
+		}
+	}
+	return o
 }
 
 // pick is Select of all policies.

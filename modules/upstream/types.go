@@ -13,6 +13,17 @@ type (
 	// Method makes the balancers of a group; see the engine's documentation
 	// on each type.
 	Method = peer.Method
+	// Wants is what a method needs to know of each session; Wanter a method that
+	// does.
+	Wants  = peer.Wants
+	Wanter = peer.Wanter
+	// Hinter is a balancer that accounts for the choices of sticky sessions.
+	Hinter = peer.Hinter
+	// Observer is a balancer that learns how the leases of its list go.
+	Observer = peer.Observer
+	// Lease holds a slot on a peer, Metric names a time of an attempt.
+	Lease  = peer.Lease
+	Metric = peer.Metric
 	// Balancer chooses among the peers of one list.
 	Balancer = peer.Balancer
 	// Pass is what a balancer sees while it picks.
@@ -35,4 +46,12 @@ const (
 	Success = peer.Success
 	Failed  = peer.Failed
 	Next    = peer.Next
+	Stale   = peer.Stale
+)
+
+// The times of an attempt.
+const (
+	Connect   = peer.Connect
+	FirstByte = peer.FirstByte
+	LastByte  = peer.LastByte
 )

@@ -200,6 +200,11 @@ func (t *Try) Begin() bool { return t.state.CompareAndSwap(picked, inFlight) }
 // ends with the body, or with the client's leaving.
 func (t *Try) Answered(status int) {
 	t.status.Store(int32(status))
+	if d := t.Attempt.HeaderTime(); d > 0 && t.Lease != nil {
+		now := t.Attempt.Start.Add(d)
+		t.Lease.Observe(peer.FirstByte, d, now)
+		t.Lease.Observe(peer.Connect, d, now)
+	}
 	if !t.state.CompareAndSwap(inFlight, inBody) {
 		if t.state.Load() == ended {
 			t.Finish(peer.Success, time.Now())
