@@ -69,7 +69,7 @@ func (p *Policy) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.Errf("lb_policy weighted_least_conn: unexpected argument %q: expected none", d.Val())
 	}
-	return p.UnmarshalBlock(d)
+	return p.UnmarshalBlock(d, "weighted_least_conn")
 }
 
 // Interface guards

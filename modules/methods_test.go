@@ -31,8 +31,8 @@ var methods = map[string]peer.Method{
 	"random":                random.Plain{},
 	"random two":            random.LeastConn{},
 	"random two least_time": random.LeastTime{Mode: timing.Mode{Metric: peer.LastByte}},
-	"least_time":            leasttime.Method{Mode: timing.Mode{Metric: peer.FirstByte}},
-	"least_time inflight":   leasttime.Method{Mode: timing.Mode{Metric: peer.FirstByte, Inflight: true}},
+	"least_time":            leasttime.LeastTime{Mode: timing.Mode{Metric: peer.FirstByte}},
+	"least_time inflight":   leasttime.LeastTime{Mode: timing.Mode{Metric: peer.FirstByte, Inflight: true}},
 	"least_time ewma":       leasttime.EWMA{Metric: peer.FirstByte},
 }
 

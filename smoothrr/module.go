@@ -68,7 +68,7 @@ func (p *Policy) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.Errf("lb_policy smooth_round_robin: unexpected argument %q: expected none", d.Val())
 	}
-	return p.UnmarshalBlock(d)
+	return p.UnmarshalBlock(d, "smooth_round_robin")
 }
 
 // Interface guards

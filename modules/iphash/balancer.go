@@ -18,6 +18,9 @@ const maxMisses = 20
 // clients, which are drawn again.
 type Method struct{}
 
+// Wants implements peer.Wanter.
+func (Method) Wants() peer.Wants { return peer.Wants{Client: true} }
+
 // NewBalancer implements peer.Method.
 func (Method) NewBalancer(*peer.List, peer.Balancer) peer.Balancer { return balancer{} }
 

@@ -8,13 +8,13 @@ import (
 	"github.com/caddy-upstream/caddy-upstream/internal/timing"
 )
 
-// Method is nginx's least_time: the peer with the smallest estimate of its time
+// LeastTime is nginx's least_time: the peer with the smallest estimate of its time
 // for its weight, ties by a pass of smooth weighted round robin over just those.
 // A pick looks at every peer.
-type Method struct{ Mode timing.Mode }
+type LeastTime struct{ Mode timing.Mode }
 
 // NewBalancer implements peer.Method.
-func (m Method) NewBalancer(l *peer.List, _ peer.Balancer) peer.Balancer {
+func (m LeastTime) NewBalancer(l *peer.List, _ peer.Balancer) peer.Balancer {
 	timing.Seed(l)
 	return &balancer{timing.Observer{Mode: m.Mode}}
 }

@@ -37,7 +37,7 @@ func request(g *peer.Group, times map[string]time.Duration, now *time.Time) stri
 }
 
 func TestASlowFirstRequestSendsTheOthersElsewhere(t *testing.T) {
-	g := peertest.Group(t, peer.Config{Method: Method{lastByte}, Servers: servers(10*time.Second, "1", "2")}, peer.Options{})
+	g := peertest.Group(t, peer.Config{Method: LeastTime{lastByte}, Servers: servers(10*time.Second, "1", "2")}, peer.Options{})
 	now, got := t0, ""
 	for range 10 {
 		got += request(g, map[string]time.Duration{"1": 4500 * ms, "2": ms}, &now)
@@ -48,7 +48,7 @@ func TestASlowFirstRequestSendsTheOthersElsewhere(t *testing.T) {
 }
 
 func TestASlowServerIsProbedOnceItsTimesHaveFaded(t *testing.T) {
-	g := peertest.Group(t, peer.Config{Method: Method{lastByte}, Servers: servers(0, "1", "2")}, peer.Options{})
+	g := peertest.Group(t, peer.Config{Method: LeastTime{lastByte}, Servers: servers(0, "1", "2")}, peer.Options{})
 	now, times := t0, map[string]time.Duration{"1": 4500 * ms, "2": ms}
 	for range 10 {
 		request(g, times, &now)
@@ -66,7 +66,7 @@ func TestASlowServerIsProbedOnceItsTimesHaveFaded(t *testing.T) {
 func TestTiesAreSharedByRoundRobinAndWeightsCount(t *testing.T) {
 	s := servers(10*time.Second, "a", "b", "c")
 	s[0].Weight = 2
-	g := peertest.Group(t, peer.Config{Method: Method{lastByte}, Servers: s}, peer.Options{})
+	g := peertest.Group(t, peer.Config{Method: LeastTime{lastByte}, Servers: s}, peer.Options{})
 	now, got := t0, ""
 	for range 4 {
 		got += request(g, map[string]time.Duration{"a": 5 * ms, "b": 5 * ms, "c": 5 * ms}, &now)
@@ -75,7 +75,7 @@ func TestTiesAreSharedByRoundRobinAndWeightsCount(t *testing.T) {
 		t.Errorf("picks = %s, want the heavy one while it is idle", got)
 	}
 	s[0].Weight = 1
-	peertest.Apply(t, g, peer.Config{Method: Method{lastByte}, Servers: s}, now)
+	peertest.Apply(t, g, peer.Config{Method: LeastTime{lastByte}, Servers: s}, now)
 	got = ""
 	for range 6 {
 		got += request(g, map[string]time.Duration{"a": 5 * ms, "b": 5 * ms, "c": 5 * ms}, &now)
@@ -89,8 +89,8 @@ func TestTiesAreSharedByRoundRobinAndWeightsCount(t *testing.T) {
 // of 5 ms, 50 requests to warm up.
 func TestTheSlowOneGetsAtMostATenth(t *testing.T) {
 	for name, m := range map[string]peer.Method{
-		"last_byte": Method{lastByte},
-		"inflight":  Method{timing.Mode{Metric: peer.FirstByte, Inflight: true}},
+		"last_byte": LeastTime{lastByte},
+		"inflight":  LeastTime{timing.Mode{Metric: peer.FirstByte, Inflight: true}},
 		"ewma":      EWMA{peer.FirstByte},
 	} {
 		g := peertest.Group(t, peer.Config{Method: m, Servers: servers(10*time.Second, "a", "slow", "b")}, peer.Options{})
@@ -140,7 +140,7 @@ func TestAFastFailureIsNoMerit(t *testing.T) {
 
 func TestTimesSurviveAChangeOfTheConfiguration(t *testing.T) {
 	s := servers(time.Hour, "slow", "fast")
-	for _, m := range []peer.Method{Method{lastByte}, EWMA{peer.LastByte}} {
+	for _, m := range []peer.Method{LeastTime{lastByte}, EWMA{peer.LastByte}} {
 		g := peertest.Group(t, peer.Config{Method: m, Servers: s}, peer.Options{})
 		now, times := t0, map[string]time.Duration{"slow": 400 * ms, "fast": 5 * ms}
 		for range 20 {

@@ -207,6 +207,10 @@ func missing(field, key, namespace string, raw json.RawMessage, err error) error
 var packages = map[string]string{
 	"upstream.balancers.smooth_round_robin": "smoothrr",
 	"upstream.balancers.least_conn":         "leastconn",
+	"upstream.balancers.ip_hash":            "modules/iphash",
+	"upstream.balancers.hash":               "modules/hash",
+	"upstream.balancers.random":             "modules/random",
+	"upstream.balancers.least_time":         "modules/leasttime",
 	"upstream.health_trackers.passive":      "passivehealth",
 	"upstream.resolvers.dns":                "modules/resolve",
 }

@@ -177,13 +177,13 @@ func (p *StaticPool) Select(_ reverseproxy.UpstreamPool, r *http.Request, _ http
 	return p.pick(r)
 }
 
-// UnmarshalBlock reads the block of a static policy:
+// UnmarshalBlock reads the block of the static policy kind:
 //
 //	lb_policy <kind> {
 //	    server <address> [weight=<n>] [max_fails=<n>] ...
 //	    health_tracker <name>
 //	}
-func (p *StaticPool) UnmarshalBlock(d *caddyfile.Dispenser) error {
+func (p *StaticPool) UnmarshalBlock(d *caddyfile.Dispenser, kind string) error {
 	seen := map[string]bool{}
 	options := cfg.Options{
 		"server": func(d *caddyfile.Dispenser) error {
@@ -204,5 +204,5 @@ func (p *StaticPool) UnmarshalBlock(d *caddyfile.Dispenser) error {
 			return err
 		},
 	}
-	return options.Block(d, "lb_policy "+d.Val(), cfg.Repeatable{"server": true})
+	return options.Block(d, "lb_policy "+kind, cfg.Repeatable{"server": true})
 }
