@@ -34,7 +34,7 @@ var layers = [][]string{
 		"modules/iphash", "modules/hash", "modules/random", "modules/leasttime",
 		"modules/sticky", "modules/activehealth", "modules/resolve",
 	},
-	{"modules/nextupstream", "upstreamkeepalive", "l4stream/...", "modules/status"},
+	{"modules/nextupstream", "upstreamkeepalive", "l4stream/...", "modules/status", "modules/command"},
 	{"caddyfile", "modules/nginxconf"},
 	{"modules"},
 	{"."},
