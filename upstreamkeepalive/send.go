@@ -27,6 +27,9 @@ const (
 	// finalWrite is how long the last write may take after the answer to it
 	// has come, for the connection to be used again.
 	finalWrite = 10 * time.Millisecond
+	// finalRead is how long a client is waited for, in the middle of a body that
+	// nobody wants any more.
+	finalRead = 50 * time.Millisecond
 )
 
 // buffer holds a request's head and, if whole, all of its body.
@@ -157,12 +160,20 @@ func (s *sender) settled(wait bool) bool {
 	return s.cause.Load() == nil
 }
 
-// join waits for the end of the sender, whose connection has been closed, if
-// the body may be sent again. Such a body never waits for a client; any other
-// may, and nobody waits for it.
+// join waits for the end of the sender, whose connection has been closed. A
+// body that may be sent again never waits for a client. Any other may: a client
+// that has gone, or sends, ends that at once, so that nothing reads the body
+// when the handler returns; one that does neither must get its answer first.
 func (s *sender) join() {
 	if _, ok := s.body.(exchange.Rewinder); ok {
 		<-s.done
+		return
+	}
+	timer := time.NewTimer(finalRead)
+	defer timer.Stop()
+	select {
+	case <-s.done:
+	case <-timer.C:
 	}
 }
 
