@@ -43,6 +43,9 @@ func (o Options) Block(d *caddyfile.Dispenser, what string, many Repeatable) err
 		case name == "{":
 			return d.Errf("unexpected block after %s in %s: expected none", last, what)
 		case !ok:
+			if err := o.missing(name); err != nil {
+				return d.Errf("%s in %s: %v", name, what, err)
+			}
 			return d.Errf("unknown option %q in %s: expected %s", name, what, o.names())
 		case seen[name] && !many[name]:
 			return d.Errf("option %q given twice in %s", name, what)
@@ -85,14 +88,45 @@ func Module(d *caddyfile.Dispenser, option, namespace, what string) (name string
 	}
 	name = d.Val()
 	if _, ok := known[name]; !ok {
+		if err := NotInBuild(namespace + "." + name); err != nil {
+			return name, nil, d.Errf("%s: %v", option, err)
+		}
 		return name, nil, d.Errf("%s: unknown %s %q: expected %s", option, what, name, known.names())
 	}
 	mod, err = caddyfile.UnmarshalModule(d, namespace+"."+name)
 	return name, mod, err
 }
 
+// ModulesOf adds an option for each module of the namespace. One of this
+// repository that is not in the build is not unknown in errors, but missing.
+func (o Options) ModulesOf(namespace string, set Setter) {
+	for _, m := range caddy.GetModules(namespace) {
+		o[m.ID.Name()] = set
+	}
+	o[namespaces+namespace] = nil
+}
+
+// namespaces begins the names of what is no option: a namespace of modules that
+// options may be. No word of a Caddyfile begins with it.
+const namespaces = "\x00"
+
+// missing tells of a module that would be the option called name.
+func (o Options) missing(name string) error {
+	for key := range o {
+		if namespace, ok := strings.CutPrefix(key, namespaces); ok {
+			if err := NotInBuild(namespace + "." + name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 func (o Options) names() string {
 	names := slices.Sorted(maps.Keys(o))
+	for len(names) > 0 && strings.HasPrefix(names[0], namespaces) {
+		names = names[1:]
+	}
 	if last := len(names) - 1; last > 0 {
 		return strings.Join(names[:last], ", ") + " or " + names[last]
 	}

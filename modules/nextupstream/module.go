@@ -17,6 +17,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
+	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
 	"github.com/caddy-upstream/caddy-upstream/internal/exchange"
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
 	"github.com/caddy-upstream/caddy-upstream/internal/wrap"
@@ -101,6 +102,9 @@ func (t *Transport) Provision(ctx caddy.Context) error {
 	}
 	mod, err := ctx.LoadModule(t, "TransportRaw")
 	if err != nil {
+		if absent := notInBuild(t.TransportRaw); absent != nil {
+			err = absent
+		}
 		return fmt.Errorf("transport: %w", err)
 	}
 	inner, ok := mod.(http.RoundTripper)
@@ -117,6 +121,17 @@ func (t *Transport) Provision(ctx caddy.Context) error {
 	}
 	t.buffers.off = t.RequestBuffering == "off" || multiplexed(inner)
 	return t.takeOver(ctx)
+}
+
+const transports = "http.reverse_proxy.transport."
+
+// notInBuild says whether the transport that raw names is missing in the build.
+func notInBuild(raw json.RawMessage) error {
+	var named struct{ Protocol string }
+	if err := json.Unmarshal(raw, &named); err != nil {
+		return nil
+	}
+	return cfg.NotInBuild(transports + named.Protocol)
 }
 
 var errNested = errors.New("next_upstream cannot stand in next_upstream: expected another transport")
@@ -259,9 +274,10 @@ func (t *Transport) defaultInner() error {
 	if t.Inner != nil {
 		return nil
 	}
-	info, err := caddy.GetModule("http.reverse_proxy.transport.upstream_keepalive")
+	const id = transports + "upstream_keepalive"
+	info, err := caddy.GetModule(id)
 	if err != nil {
-		return fmt.Errorf("transport upstream_keepalive is not in this build, add --with github.com/caddy-upstream/caddy-upstream/upstreamkeepalive")
+		return cfg.NotInBuild(id)
 	}
 	t.Inner = info.New().(http.RoundTripper)
 	return nil

@@ -98,20 +98,18 @@ func (g *Group) unmarshal(d *caddyfile.Dispenser, name string) error {
 			return err
 		},
 	}
-	for _, m := range caddy.GetModules("upstream.balancers") {
-		options[m.ID.Name()] = func(d *caddyfile.Dispenser) error {
-			if g.BalancerRaw != nil {
-				return d.Errf("balancing method given twice in upstream %s: %s", name, d.Val())
-			}
-			method := d.Val()
-			mod, err := caddyfile.UnmarshalModule(d, "upstream.balancers."+method)
-			if err != nil {
-				return err
-			}
-			g.BalancerRaw = caddyconfig.JSONModuleObject(mod, "method", method, nil)
-			return nil
+	options.ModulesOf("upstream.balancers", func(d *caddyfile.Dispenser) error {
+		if g.BalancerRaw != nil {
+			return d.Errf("balancing method given twice in upstream %s: %s", name, d.Val())
 		}
-	}
+		method := d.Val()
+		mod, err := caddyfile.UnmarshalModule(d, "upstream.balancers."+method)
+		if err != nil {
+			return err
+		}
+		g.BalancerRaw = caddyconfig.JSONModuleObject(mod, "method", method, nil)
+		return nil
+	})
 	if err := options.Block(d, "upstream "+name, cfg.Repeatable{"server": true}); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
 	"github.com/caddy-upstream/caddy-upstream/internal/exchange"
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
 )
@@ -193,26 +194,14 @@ func missing(field, key, namespace string, raw json.RawMessage, err error) error
 	if _, unknown := caddy.GetModule(id); unknown == nil || name == "" {
 		return fmt.Errorf("%s: %w", field, err)
 	}
-	if pkg := packages[id]; pkg != "" {
-		return fmt.Errorf("%s: module %s is not in this build, add --with github.com/caddy-upstream/caddy-upstream/%s", field, id, pkg)
+	if absent := cfg.NotInBuild(id); absent != nil {
+		return fmt.Errorf("%s: %w", field, absent)
 	}
 	var known []string
 	for _, m := range caddy.GetModules(namespace) {
 		known = append(known, m.ID.Name())
 	}
 	return fmt.Errorf("%s: unknown %s %q: expected %s", field, key, name, strings.Join(known, " or "))
-}
-
-// packages are where the modules of this repository are that a group may want.
-var packages = map[string]string{
-	"upstream.balancers.smooth_round_robin": "smoothrr",
-	"upstream.balancers.least_conn":         "leastconn",
-	"upstream.balancers.ip_hash":            "modules/iphash",
-	"upstream.balancers.hash":               "modules/hash",
-	"upstream.balancers.random":             "modules/random",
-	"upstream.balancers.least_time":         "modules/leasttime",
-	"upstream.health_trackers.passive":      "passivehealth",
-	"upstream.resolvers.dns":                "modules/resolve",
 }
 
 // resolveLines returns the peers of all servers and checks what only the
