@@ -135,7 +135,6 @@ type spool struct {
 	used   int        // of memory
 	file   *os.File
 	size   int64
-	offset int64
 }
 
 // fill reads all of src. It stops early, and reports false, when src is larger
