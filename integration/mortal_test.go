@@ -105,6 +105,8 @@ func (m *mortal) serve(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond) // work
 	}
 	switch answer := r.URL.RequestURI(); {
+	case r.URL.Path == "/silent":
+		<-r.Context().Done() // until Caddy gives up
 	case r.URL.Path == "/large":
 		_, _ = w.Write(make([]byte, 1<<20))
 	case r.Method == http.MethodPost:
@@ -203,6 +205,7 @@ func (c *chaos) leave(random *rand.Rand) {
 	defer client.Close()
 	requests := []string{
 		"GET /echo/left HTTP/1.1\r\nHost: a\r\n\r\n",
+		"GET /silent HTTP/1.1\r\nHost: a\r\n\r\n",
 		"GET /large HTTP/1.1\r\nHost: a\r\n\r\n",
 		"POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 50000\r\n\r\n" + strings.Repeat("x", 50_000),
 		"POST /upload HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1000\r\n"+strings.Repeat("y", 4096)+"\r\n", 20) + "0\r\n\r\n",
