@@ -151,12 +151,7 @@ func (b *backend) checkKeepalive() error {
 	if !off && further == "" {
 		further = b.first("keepalive")
 	}
-	switch {
-	case further == "" || off:
-		return nil
-	case one.HTTPVersion == "1.0":
-		return b.errf(further, "%s does nothing with http_version 1.0, which keeps no connections", further)
-	case one.ProxyProtocol != "" && b.version == "":
+	if further != "" && !off && one.ProxyProtocol != "" && b.version == "" {
 		return b.errf(further, "%s does nothing with proxy_protocol, where each request has its own connection", further)
 	}
 	return nil
