@@ -20,6 +20,9 @@ const (
 	Close
 	// Reset closes it with a TCP reset.
 	Reset
+	// Persist waits for the next request whatever the client said of the
+	// connection.
+	Persist
 	// Hang says nothing more until the client closes or the backend stops.
 	Hang
 )

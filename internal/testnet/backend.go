@@ -148,12 +148,14 @@ func (b *Backend) exchange(c net.Conn, r *bufio.Reader, req Request) (again bool
 		return false
 	}
 	b.write(c, a, req.Method() == "HEAD")
-	if a.Early && a.Then == Keep {
+	if a.Early && (a.Then == Keep || a.Then == Persist) {
 		b.readBody(r, &req)
 	}
 	switch a.Then {
 	case Keep:
 		return req.BodyError == nil && !closes(req)
+	case Persist:
+		return req.BodyError == nil
 	case Reset:
 		reset(c)
 	case Hang:
