@@ -57,7 +57,9 @@ func (c *Config) validate() error {
 	return c.Guards.validate()
 }
 
-func (s *Server) duplicate() error { return fmt.Errorf("server %q: duplicate id: give one of them another", s.ID) }
+func (s *Server) duplicate() error {
+	return fmt.Errorf("server %q: duplicate id: give one of them another", s.ID)
+}
 
 func (s *Server) validate() error {
 	switch {
