@@ -1,0 +1,269 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nginxhttp
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+)
+
+func init() { caddy.RegisterModule(Server{}) }
+
+// Server handles requests as a `server` of nginx.conf does. Its own settings
+// are those of requests that no location matches.
+type Server struct {
+	// The value of $server_name: the first name of the server.
+	ServerName string `json:"server_name,omitempty"`
+
+	// A regular expression that the host matches; its groups become variables.
+	ServerNameRegex string `json:"server_name_regex,omitempty"`
+
+	// Whose word about the client's address is believed.
+	RealIP *RealIP `json:"real_ip,omitempty"`
+
+	// Do not merge slashes in paths.
+	KeepSlashes bool `json:"keep_slashes,omitempty"`
+
+	Location
+
+	nameRegex *regexp.Regexp
+	values    *App
+	logger    *zap.Logger
+}
+
+// CaddyModule returns the Caddy module information.
+func (Server) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "http.handlers.nginx_server", New: func() caddy.Module { return new(Server) }}
+}
+
+// Provision compiles the locations and loads their handlers.
+func (s *Server) Provision(ctx caddy.Context) error {
+	s.logger = ctx.Logger()
+	if s.Modifier != "" || s.Path != "" {
+		return fmt.Errorf("nginx_server: the server itself has no modifier and no path")
+	}
+	var err error
+	if s.values, err = appOf(ctx); err != nil {
+		return err
+	}
+	if s.ServerNameRegex != "" {
+		if s.nameRegex, err = regexp.Compile(s.ServerNameRegex); err != nil {
+			return fmt.Errorf("server_name_regex: %w", err)
+		}
+	}
+	if err := s.RealIP.provision(); err != nil {
+		return err
+	}
+	return s.provision(ctx, nil)
+}
+
+// maxChanges is how often a request may go back to the choice of a location.
+const maxChanges = 10
+
+// ServeHTTP implements caddyhttp.MiddlewareHandler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
+	st := s.newState(w, r)
+	caddyhttp.SetVar(r.Context(), stateVar, st)
+	st.repl.Map(st.placeholder)
+	defer st.finish()
+	s.RealIP.apply(st)
+	err := st.begin()
+	if err == nil {
+		err = st.phases()
+	}
+	return st.settle(err)
+}
+
+func (s *Server) newState(w http.ResponseWriter, r *http.Request) *state {
+	st := &state{
+		server: s, r: r, start: time.Now(), location: &s.Location, unparsed: true,
+		requestMethod: r.Method, requestURI: r.RequestURI,
+		repl: r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer),
+	}
+	st.w = newWriter(w, st)
+	return st
+}
+
+// begin reads the request line and runs the server's own rules.
+func (st *state) begin() error {
+	line := st.requestURI
+	if i := strings.Index(line, "://"); i > 0 && line[0] != '/' {
+		_, line, _ = strings.Cut(line[i+3:], "/")
+		line = "/" + line
+		st.requestURI = line
+	}
+	var err error
+	st.path, st.args, _ = strings.Cut(line, "?")
+	st.args, _, _ = strings.Cut(st.args, "#")
+	if st.uri, st.quoted, err = normalise(st.path, !st.server.KeepSlashes); err != nil {
+		st.uri = ""
+		return statusErr(http.StatusBadRequest, "%w: %q", err, st.path)
+	}
+	if re := st.server.nameRegex; re != nil {
+		if m := re.FindStringSubmatch(st.value("host")); m != nil {
+			st.matched(capture{re, m})
+		}
+	}
+	err = st.rewrite(&st.server.Location)
+	if j, ok := errors.AsType[*jump](err); ok && j.again {
+		return nil // the choice of a location comes next anyway
+	}
+	return err
+}
+
+// phases runs a request from the choice of its location on.
+func (st *state) phases() error {
+	c, _ := st.server.find(st.uri)
+	if c.redirect != "" {
+		to := c.redirect
+		if st.args != "" {
+			to += "?" + st.args
+		}
+		return st.sendRedirect(http.StatusMovedPermanently, to)
+	}
+	st.matched(c.captures)
+	return st.enter(c.location)
+}
+
+// enter runs a request in a location that has been chosen.
+func (st *state) enter(l *Location) error {
+	st.location, st.validLocation = l, true
+	if l.Internal && !st.internal {
+		return statusErr(http.StatusNotFound, "the location is internal")
+	}
+	if err := st.limitBody(l); err != nil {
+		return err
+	}
+	if l != &st.server.Location { // whose rules have run already
+		if err := st.rewrite(l); err != nil {
+			return err
+		}
+	}
+	l = st.location
+	if !l.rules.Allowed(clientAddr(st.r)) {
+		return statusErr(http.StatusForbidden, "access forbidden by rule")
+	}
+	err := l.handler.ServeHTTP(st.w, st.r)
+	if err == nil && st.w.accel != "" {
+		return st.accel()
+	}
+	return err
+}
+
+// accel is the redirect that a proxied server has asked for.
+func (st *state) accel() error {
+	to := st.w.accel
+	st.w.accel = ""
+	clear(st.w.Header())
+	st.w.Header()["Server"] = []string{"Caddy"}
+	j := jumpTo(to)
+	if !strings.HasPrefix(to, "@") {
+		j.uri = unescape(j.uri)
+		if st.r.Method != http.MethodHead {
+			st.r.Method = http.MethodGet
+		}
+	}
+	return j
+}
+
+// settle follows redirects and turns errors into responses until the request
+// is answered.
+func (st *state) settle(err error) error {
+	for err != nil {
+		if errors.Is(err, done{}) {
+			return nil
+		}
+		if j, ok := errors.AsType[*jump](err); ok {
+			err = st.follow(j)
+			continue
+		}
+		if st.w.began() {
+			return err
+		}
+		status := statusOf(err)
+		if status >= 500 {
+			st.server.logger.Error("request failed", zap.Int("status", status), zap.Error(err))
+		}
+		err = st.fail(status)
+	}
+	return nil
+}
+
+// follow goes to the target of an internal redirect.
+func (st *state) follow(j *jump) error {
+	st.changes++
+	if st.changes > maxChanges {
+		return statusErr(http.StatusInternalServerError, "more than %d internal redirects to %s", maxChanges, j.uri)
+	}
+	if !j.again {
+		st.internal = true
+	}
+	if name, ok := strings.CutPrefix(j.uri, "@"); ok {
+		l := st.server.named(name)
+		if l == nil {
+			return statusErr(http.StatusInternalServerError, "there is no location @%s", name)
+		}
+		err := st.enter(l)
+		return err
+	}
+	st.uri, st.args, st.unparsed = j.uri, j.args, false
+	if !j.again {
+		st.location = &st.server.Location
+		err := st.rewrite(st.location)
+		if again, ok := errors.AsType[*jump](err); ok && again.again {
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return st.phases()
+}
+
+// statusOf is the status that an error stands for.
+func statusOf(err error) int {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return http.StatusRequestEntityTooLarge
+	}
+	if e, ok := errors.AsType[caddyhttp.HandlerError](err); ok {
+		return e.StatusCode
+	}
+	return http.StatusInternalServerError
+}
+
+// defaultMaxBody is nginx's client_max_body_size.
+const defaultMaxBody = 1 << 20
+
+func (st *state) limitBody(l *Location) error {
+	limit := l.MaxBody
+	if limit == 0 {
+		limit = defaultMaxBody
+	}
+	if limit < 0 || st.r.Body == nil || st.r.Body == http.NoBody || st.inErrorPage {
+		return nil
+	}
+	if st.r.ContentLength > limit {
+		return statusErr(http.StatusRequestEntityTooLarge, "the body has %d bytes, allowed are %d", st.r.ContentLength, limit)
+	}
+	if st.limited {
+		return nil
+	}
+	st.limited = true
+	st.r.Body = http.MaxBytesReader(st.w.ResponseWriter, st.r.Body, limit)
+	return nil
+}
+
+// Interface guards
+var (
+	_ caddy.Provisioner           = (*Server)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Server)(nil)
+)

@@ -1,0 +1,132 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nginxhttp
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+)
+
+// writer is the ResponseWriter of a request: it adds header fields as
+// add_header does, counts what is sent, and keeps back a response whose header
+// asks for another one (X-Accel-Redirect).
+type writer struct {
+	*caddyhttp.ResponseWriterWrapper
+	st     *state
+	status int
+	size   int64
+	accel  string // the target of an X-Accel-Redirect; the response is dropped
+}
+
+func newWriter(w http.ResponseWriter, st *state) *writer {
+	return &writer{ResponseWriterWrapper: &caddyhttp.ResponseWriterWrapper{ResponseWriter: w}, st: st}
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *writer) WriteHeader(status int) {
+	if w.status != 0 || w.accel != "" {
+		return
+	}
+	if status >= 100 && status < 200 && status != http.StatusSwitchingProtocols {
+		w.ResponseWriter.WriteHeader(status)
+		return
+	}
+	h := w.Header()
+	if to := h.Get("X-Accel-Redirect"); to != "" {
+		w.accel = to
+		return
+	}
+	h.Del("X-Accel-Redirect")
+	if w.st.errStatus > 0 {
+		status = w.st.errStatus
+	}
+	withoutOurVia(h)
+	if _, ok := h["Server"]; !ok {
+		h["Server"] = []string{"Caddy"}
+	}
+	if l := w.st.location; l != nil {
+		for _, a := range l.AddHeaders {
+			if a.Always || adds(status) {
+				if v := w.st.expand(a.Value); v != "" {
+					h[a.Name] = append(h[a.Name], v)
+				}
+			}
+		}
+	}
+	if _, ok := h["Content-Type"]; !ok {
+		h["Content-Type"] = nil // none is made up
+	}
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// adds reports whether add_header without always is for this status.
+func adds(status int) bool {
+	switch status {
+	case 200, 201, 204, 206, 301, 302, 303, 304, 307, 308:
+		return true
+	}
+	return false
+}
+
+// withoutOurVia takes out what Caddy's proxy adds and nginx does not.
+func withoutOurVia(h http.Header) {
+	if v, ok := h["Via"]; ok {
+		v = slices.DeleteFunc(v, func(s string) bool { return strings.HasSuffix(s, " Caddy") })
+		if h["Via"] = v; len(v) == 0 {
+			delete(h, "Via")
+		}
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (w *writer) Write(p []byte) (int, error) {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if w.accel != "" {
+		return len(p), nil
+	}
+	n, err := w.ResponseWriter.Write(p)
+	w.size += int64(n)
+	return n, err
+}
+
+// ReadFrom implements io.ReaderFrom.
+func (w *writer) ReadFrom(r io.Reader) (int64, error) {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if w.accel != "" {
+		return io.Copy(io.Discard, r)
+	}
+	n, err := w.ResponseWriterWrapper.ReadFrom(r)
+	w.size += n
+	return n, err
+}
+
+// Flush implements http.Flusher for http.ResponseController.
+func (w *writer) FlushError() error {
+	if w.accel != "" {
+		return nil
+	}
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	return http.NewResponseController(w.ResponseWriter).Flush() //nolint:bodyclose
+}
+
+// Hijack implements http.Hijacker.
+func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(w.ResponseWriter).Hijack() //nolint:bodyclose
+}
+
+// began reports whether the client has got a header already.
+func (w *writer) began() bool { return w.status != 0 }
