@@ -13,6 +13,7 @@ import (
 	_ "github.com/caddy-upstream/caddy-upstream/modules/iphash"
 	_ "github.com/caddy-upstream/caddy-upstream/modules/leasttime"
 	_ "github.com/caddy-upstream/caddy-upstream/modules/nextupstream"
+	_ "github.com/caddy-upstream/caddy-upstream/modules/nginxconf"
 	_ "github.com/caddy-upstream/caddy-upstream/modules/random"
 	_ "github.com/caddy-upstream/caddy-upstream/modules/resolve"
 	_ "github.com/caddy-upstream/caddy-upstream/modules/upstream"

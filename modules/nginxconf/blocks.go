@@ -1,0 +1,290 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nginxconf
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	crossplane "github.com/nginxinc/nginx-go-crossplane"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/nginxvars/access"
+	"github.com/caddy-upstream/caddy-upstream/internal/nginxvars/geo"
+	"github.com/caddy-upstream/caddy-upstream/internal/nginxvars/nginxmap"
+	"github.com/caddy-upstream/caddy-upstream/internal/nginxvars/splitclients"
+	"github.com/caddy-upstream/caddy-upstream/modules/nginxconf/nginxhttp"
+)
+
+// body is the lines of a block that holds no directives, with those of included
+// files.
+func (a *adapter) body(d *dir) ([]*dir, error) { return a.lines(d, d.block, 0) }
+
+func (a *adapter) lines(d *dir, block []*dir, depth int) ([]*dir, error) {
+	var out []*dir
+	for _, l := range block {
+		if l.name != "include" || len(l.args) != 1 {
+			out = append(out, l)
+			continue
+		}
+		if depth > 8 {
+			return nil, l.errorf("files include each other")
+		}
+		pattern := a.path(l.args[0])
+		files := []string{pattern}
+		if strings.ContainsAny(pattern, "*?[") {
+			var err error
+			if files, err = filepath.Glob(pattern); err != nil {
+				return nil, l.errorf("%v", err)
+			}
+		}
+		for _, f := range files {
+			text, err := os.ReadFile(f)
+			if err != nil {
+				return nil, l.errorf("%v", err)
+			}
+			inner, err := parseLines(string(text), f)
+			if err != nil {
+				return nil, err
+			}
+			if inner, err = a.lines(d, inner, depth+1); err != nil {
+				return nil, err
+			}
+			out = append(out, inner...)
+		}
+	}
+	return out, nil
+}
+
+// parseLines reads a file of lines.
+func parseLines(text, name string) ([]*dir, error) {
+	var out []*dir
+	var cur *dir
+	for t := range crossplane.Lex(strings.NewReader(text)) {
+		switch {
+		case t.Error != nil:
+			return nil, t.Error
+		case !t.IsQuoted && strings.HasPrefix(t.Value, "#"):
+		case !t.IsQuoted && t.Value == ";":
+			if cur != nil {
+				out = append(out, cur)
+			}
+			cur = nil
+		case cur == nil:
+			cur = &dir{name: unescape(t.Value), file: shown(name), line: t.Line}
+		default:
+			cur.args = append(cur.args, unescape(t.Value))
+		}
+	}
+	if cur != nil {
+		return nil, cur.errorf("it is not terminated by \";\"")
+	}
+	return out, nil
+}
+
+// addVariable registers a variable of the whole configuration.
+func (a *adapter) addVariable(d *dir, arg string, v *nginxhttp.Variable) error {
+	name, err := a.defines(d, arg)
+	if err != nil {
+		return err
+	}
+	warnings, err := v.Check()
+	if err != nil {
+		return d.errorf("%v", err)
+	}
+	for _, w := range warnings {
+		a.warn(d, "%s", w)
+	}
+	a.variables[name] = v
+	return nil
+}
+
+func (a *adapter) mapBlock(_ *scope, d *dir) error {
+	m := &nginxhttp.Map{Source: template(d.args[0], nil)}
+	a.uses(d, d.args[0])
+	lines, err := a.body(d)
+	if err != nil {
+		return err
+	}
+	var values []string
+	for _, l := range lines {
+		switch {
+		case len(l.args) == 0 && l.name == "hostnames":
+			m.Hostnames = true
+			continue
+		case len(l.args) == 0 && l.name == "volatile":
+			m.Volatile = true
+			continue
+		case len(l.args) != 1:
+			return l.errorf("expected a pattern and a value")
+		}
+		if expr, ok := strings.CutPrefix(l.name, "~"); ok {
+			if err := a.regex(l, strings.TrimPrefix(expr, "*")); err != nil {
+				return err
+			}
+		}
+		a.uses(l, l.args[0])
+		values = append(values, l.args[0])
+		m.Entries = append(m.Entries, nginxmap.Entry{Pattern: l.name, Value: l.args[0]})
+	}
+	a.noteValues(d.args[1], values)
+	return a.addVariable(d, d.args[1], &nginxhttp.Variable{Map: m})
+}
+
+func (a *adapter) geoBlock(_ *scope, d *dir) error {
+	g := &nginxhttp.Geo{}
+	name := d.args[len(d.args)-1]
+	if len(d.args) == 2 {
+		a.uses(d, d.args[0])
+		g.Address = template(d.args[0], nil)
+	}
+	lines, err := a.body(d)
+	if err != nil {
+		return err
+	}
+	var values []string
+	for _, l := range lines {
+		switch {
+		case len(l.args) == 0 && l.name == "ranges":
+			g.Ranges = true
+		case l.name == "proxy" || l.name == "proxy_recursive":
+			return l.errorf("it is not translated: use set_real_ip_from and real_ip_header")
+		case len(l.args) != 1:
+			return l.errorf("expected a network and a value")
+		case l.name == "delete":
+			g.Entries = append(g.Entries, geo.Entry{Network: l.args[0], Delete: true})
+		default:
+			values = append(values, l.args[0])
+			g.Entries = append(g.Entries, geo.Entry{Network: l.name, Value: l.args[0]})
+		}
+	}
+	a.noteValues(name, values)
+	return a.addVariable(d, name, &nginxhttp.Variable{Geo: g})
+}
+
+func (a *adapter) splitBlock(_ *scope, d *dir) error {
+	s := &nginxhttp.Split{Source: template(d.args[0], nil)}
+	a.uses(d, d.args[0])
+	lines, err := a.body(d)
+	if err != nil {
+		return err
+	}
+	var values []string
+	for _, l := range lines {
+		if len(l.args) != 1 {
+			return l.errorf("expected a percentage and a value")
+		}
+		values = append(values, l.args[0])
+		s.Parts = append(s.Parts, splitclients.Part{Share: l.name, Value: l.args[0]})
+	}
+	a.noteValues(d.args[1], values)
+	return a.addVariable(d, d.args[1], &nginxhttp.Variable{Split: s})
+}
+
+// noteValues remembers what a variable may be, for a proxy_pass to it.
+func (a *adapter) noteValues(arg string, values []string) {
+	name := strings.ToLower(strings.TrimPrefix(arg, "$"))
+	a.possible[name] = append(a.possible[name], values...)
+}
+
+func (a *adapter) typesBlock(s *scope, d *dir) error {
+	lines, err := a.body(d)
+	if err != nil {
+		return err
+	}
+	types, ok := own[map[string]string](s, "types")
+	if !ok {
+		types = map[string]string{}
+		s.values["types"] = types
+	}
+	for _, l := range lines {
+		for _, ext := range l.args {
+			types[strings.ToLower(ext)] = l.name
+		}
+	}
+	return nil
+}
+
+// accessRule translates allow and deny, whose order counts.
+func (a *adapter) accessRule(s *scope, d *dir) error {
+	r := access.Rule{Allow: d.name == "allow", Match: d.args[0]}
+	if _, err := access.New([]access.Rule{r}); err != nil {
+		return d.errorf("%v", err)
+	}
+	s.lists["access"] = append(s.lists["access"], r)
+	return nil
+}
+
+func readTemplates(a *adapter, d *dir) (any, error) {
+	for _, w := range d.args {
+		a.uses(d, w)
+	}
+	return d.args, nil
+}
+
+func readAddHeader(a *adapter, d *dir) (any, error) {
+	h := &nginxhttp.AddHeader{Name: d.args[0], Value: template(d.args[1], nil)}
+	a.uses(d, d.args[1])
+	if len(d.args) == 3 {
+		if d.args[2] != "always" {
+			return nil, d.errorf("invalid parameter %q: expected always", d.args[2])
+		}
+		h.Always = true
+	}
+	return h, nil
+}
+
+func readErrorPage(a *adapter, d *dir) (any, error) {
+	p := &nginxhttp.ErrorPage{}
+	words := d.args[:len(d.args)-1]
+	target := d.args[len(d.args)-1]
+	if code, ok := strings.CutPrefix(words[len(words)-1], "="); ok {
+		words = words[:len(words)-1]
+		p.Response = -1
+		if code != "" {
+			n, err := strconv.Atoi(code)
+			if err != nil || n < 100 || n > 999 {
+				return nil, d.errorf("invalid status %q", code)
+			}
+			p.Response = n
+		}
+	}
+	for _, w := range words {
+		n, err := strconv.Atoi(w)
+		if err != nil || n < 300 || n > 599 || n == 499 {
+			return nil, d.errorf("invalid status %q: expected 300 to 599 but 499", w)
+		}
+		p.Status = append(p.Status, n)
+	}
+	if len(p.Status) == 0 {
+		return nil, d.errorf("expected a status and a URI")
+	}
+	a.uses(d, target)
+	p.URI = template(target, nil)
+	return p, nil
+}
+
+// trusted is the list of set_real_ip_from as addresses and networks.
+func trusted(s *scope) (from []string, err error) {
+	for _, f := range list[string](s, "set_real_ip_from") {
+		if f == "unix:" {
+			from = append(from, f)
+			continue
+		}
+		_, err1 := netip.ParsePrefix(f)
+		_, err2 := netip.ParseAddr(f)
+		if err1 == nil || err2 == nil {
+			from = append(from, f)
+			continue
+		}
+		ips, err := lookup(f)
+		if err != nil {
+			return nil, err
+		}
+		from = append(from, ips...)
+	}
+	return from, nil
+}

@@ -1,0 +1,139 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nginxconf
+
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+
+	"github.com/caddy-upstream/caddy-upstream/modules/nginxconf/nginxhttp"
+)
+
+// logFormat is a log_format.
+type logFormat struct {
+	escape string
+	text   string
+}
+
+func (a *adapter) logFormat(_ *scope, d *dir) error {
+	if _, dup := a.formats[d.args[0]]; dup || d.args[0] == "combined" {
+		return d.errorf("duplicate log_format %q", d.args[0])
+	}
+	words := d.args[1:]
+	f := logFormat{}
+	if e, ok := strings.CutPrefix(words[0], "escape="); ok {
+		if e != "default" && e != "json" && e != "none" {
+			return d.errorf("invalid parameter %q", words[0])
+		}
+		f.escape, words = e, words[1:]
+		if e == "default" {
+			f.escape = ""
+		}
+	}
+	f.text = strings.Join(words, "")
+	a.uses(d, f.text)
+	a.formats[d.args[0]] = f
+	return nil
+}
+
+// accessLog is an access_log; path is empty for off.
+type accessLog struct {
+	at     *dir
+	path   string
+	format string
+	cond   string
+}
+
+func readAccessLog(a *adapter, d *dir) (any, error) {
+	if d.args[0] == "off" {
+		return &accessLog{at: d}, nil
+	}
+	l := &accessLog{at: d, path: d.args[0], format: "combined"}
+	if hasVariables(l.path) {
+		return nil, d.errorf("a path with variables is not translated: write the path")
+	}
+	if strings.HasPrefix(l.path, "syslog:") {
+		return nil, d.errorf("syslog is not translated: log to a file, or use a log writer of Caddy")
+	}
+	for i, p := range d.args[1:] {
+		name, v, has := strings.Cut(p, "=")
+		switch {
+		case i == 0 && !has:
+			l.format = p
+		case name == "if":
+			a.uses(d, v)
+			l.cond = template(v, nil)
+		case name == "buffer" || name == "flush":
+			a.warn(d, "%s: lines are written at once", name)
+		case name == "gzip":
+			return nil, d.errorf("gzip is not translated: compress the files afterwards")
+		default:
+			return nil, d.errorf("invalid parameter %q", p)
+		}
+	}
+	return l, nil
+}
+
+// accessLogs makes the logs that are given in a scope.
+func (a *adapter) accessLogs(s *scope) (out []*nginxhttp.AccessLog, off bool, err error) {
+	for _, l := range list[*accessLog](s, "access_log") {
+		if l.path == "" {
+			return nil, s.kind != inServer, nil
+		}
+		name, err := a.logger(l)
+		if err != nil {
+			return nil, false, err
+		}
+		out = append(out, &nginxhttp.AccessLog{Logger: name, If: l.cond})
+	}
+	return out, false, nil
+}
+
+// logger makes the log for a file and a format, once.
+func (a *adapter) logger(l *accessLog) (string, error) {
+	f, ok := a.formats[l.format]
+	if !ok && l.format != "combined" {
+		return "", l.at.errorf("unknown log format %q", l.format)
+	}
+	key := l.path + "\x00" + l.format
+	if name := a.loggers[key]; name != "" {
+		return name, nil
+	}
+	name := strings.Trim(notInIDs.ReplaceAllString(strings.TrimSuffix(filepath.Base(l.path), ".log"), "-"), "-.")
+	if name == "" {
+		name = "access"
+	}
+	if l.format != "combined" {
+		name += "-" + strings.Trim(notInIDs.ReplaceAllString(l.format, "-"), "-.")
+	}
+	name = strings.ReplaceAll(name, ".", "-")
+	for a.logs[name] != nil {
+		name += "-"
+	}
+	a.loggers[key] = name
+	enc := nginxhttp.Encoder{Format: f.text, Escape: f.escape}
+	a.logs[name] = &caddy.CustomLog{
+		BaseLog: caddy.BaseLog{
+			WriterRaw:  writer(a, l.path),
+			EncoderRaw: caddyconfig.JSONModuleObject(enc, "format", "nginx", nil),
+		},
+		Include: []string{"http.log.access." + name},
+	}
+	return name, nil
+}
+
+func writer(a *adapter, path string) []byte {
+	switch path {
+	case "/dev/stdout":
+		return caddyconfig.JSONModuleObject(struct{}{}, "output", "stdout", nil)
+	case "/dev/stderr":
+		return caddyconfig.JSONModuleObject(struct{}{}, "output", "stderr", nil)
+	case "/dev/null":
+		return caddyconfig.JSONModuleObject(struct{}{}, "output", "discard", nil)
+	}
+	return caddyconfig.JSONModuleObject(map[string]any{"filename": a.path(path), "roll": false, "mode": "0644"}, "output", "file", nil)
+}

@@ -1,0 +1,331 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nginxconf
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/caddy-upstream/caddy-upstream/modules/nginxconf/nginxhttp"
+)
+
+// socket is an address with the server blocks that listen there.
+type socket struct {
+	address string
+	ssl     bool
+	http2   bool
+	proxy   bool
+	def     *vhost
+	vhosts  []*vhost
+}
+
+// key is equal for sockets that one server of Caddy can serve.
+func (s *socket) key() string {
+	return fmt.Sprint(s.ssl, s.http2, s.proxy, fmt.Sprintf("%p", s.def), fmt.Sprintf("%p", s.vhosts))
+}
+
+// sockets collects the addresses of all server blocks.
+func (a *adapter) sockets() ([]*socket, error) {
+	var out []*socket
+	byAddress := map[string]*socket{}
+	explicit := map[string]bool{}
+	for _, v := range a.vhosts {
+		for _, l := range v.listens {
+			s := byAddress[l.address]
+			if s == nil {
+				s = &socket{address: l.address, def: v}
+				byAddress[l.address] = s
+				out = append(out, s)
+			}
+			s.vhosts = append(s.vhosts, v)
+			s.ssl = s.ssl || l.ssl
+			s.http2 = s.http2 || l.http2 || value(v.scope, "http2", false)
+			s.proxy = s.proxy || l.proxy
+			if l.isDef {
+				if explicit[l.address] {
+					return nil, l.at.errorf("a duplicate default server for %s", l.at.args[0])
+				}
+				explicit[l.address] = true
+				s.def = v
+			}
+		}
+	}
+	return out, nil
+}
+
+// httpApp makes the servers of Caddy: one for each set of addresses with the
+// same server blocks.
+func (a *adapter) httpApp() (*caddyhttp.App, error) {
+	sockets, err := a.sockets()
+	if err != nil {
+		return nil, err
+	}
+	app := &caddyhttp.App{Servers: map[string]*caddyhttp.Server{}}
+	byKey := map[string]*caddyhttp.Server{}
+	for _, s := range sockets {
+		key := s.key()
+		if srv := byKey[key]; srv != nil {
+			srv.Listen = append(srv.Listen, s.address)
+			continue
+		}
+		srv, err := a.serve(s)
+		if err != nil {
+			return nil, err
+		}
+		byKey[key] = srv
+		app.Servers["srv"+strconv.Itoa(len(app.Servers))] = srv
+	}
+	return app, nil
+}
+
+// serve makes the server of Caddy for a socket.
+func (a *adapter) serve(s *socket) (*caddyhttp.Server, error) {
+	srv := &caddyhttp.Server{
+		Listen:    []string{s.address},
+		AutoHTTPS: &caddyhttp.AutoHTTPSConfig{Disabled: true},
+		Protocols: []string{"h1"},
+	}
+	switch {
+	case s.http2 && s.ssl:
+		srv.Protocols = []string{"h1", "h2"}
+	case s.http2:
+		srv.Protocols = []string{"h1", "h2c"}
+	}
+	def := s.def.scope
+	srv.ReadHeaderTimeout = caddy.Duration(value(def, "client_header_timeout", 60*time.Second))
+	srv.ReadIdleTimeout = caddy.Duration(value(def, "client_body_timeout", 60*time.Second))
+	srv.WriteIdleTimeout = caddy.Duration(value(def, "send_timeout", 60*time.Second))
+	idle, err := clientKeepaliveTimeout(s.def)
+	if err != nil {
+		return nil, err
+	}
+	srv.IdleTimeout = idle
+	if s.proxy {
+		if err := a.proxyProtocol(s, srv); err != nil {
+			return nil, err
+		}
+	}
+	if s.ssl {
+		if err := a.tlsPolicies(s, srv); err != nil {
+			return nil, err
+		}
+	}
+	if err := a.routes(s, srv); err != nil {
+		return nil, err
+	}
+	if len(a.logs) > 0 {
+		srv.Logs = &caddyhttp.ServerLogConfig{}
+	}
+	return srv, nil
+}
+
+func clientKeepaliveTimeout(v *vhost) (caddy.Duration, error) {
+	words := value(v.scope, "keepalive_timeout", []string{"75s"})
+	t, err := parseTime(words[0])
+	if err != nil {
+		return 0, v.at.errorf("keepalive_timeout: %v", err)
+	}
+	return caddy.Duration(t), nil
+}
+
+// proxyProtocol reads PROXY headers; the address in them counts as that of the
+// client only as real_ip_header says.
+func (a *adapter) proxyProtocol(s *socket, srv *caddyhttp.Server) error {
+	w := map[string]any{"fallback_policy": "ignore"}
+	if value(s.def.scope, "real_ip_header", "") == "proxy_protocol" {
+		from, err := trusted(s.def.scope)
+		if err != nil {
+			return s.def.at.errorf("set_real_ip_from: %v", err)
+		}
+		w["allow"] = slices.DeleteFunc(from, func(f string) bool { return f == "unix:" })
+	}
+	srv.ListenerWrappersRaw = []json.RawMessage{
+		caddyconfig.JSONModuleObject(w, "wrapper", "proxy_protocol", nil),
+	}
+	if s.ssl {
+		srv.ListenerWrappersRaw = append(srv.ListenerWrappersRaw, json.RawMessage(`{"wrapper":"tls"}`))
+	}
+	return nil
+}
+
+// named is a name of a server with what matches it.
+type named struct {
+	v    *vhost
+	rank int    // 0 whole, 1 *.x, 2 x.*, 3 regular expression
+	text string // for the order: longer ones first
+	expr string // of vars_regexp; empty: host matcher
+}
+
+// names lists how the servers of a socket are told apart, in nginx's order.
+func (a *adapter) names(s *socket) []named {
+	var out []named
+	seen := map[string]bool{}
+	for _, v := range s.vhosts {
+		for _, n := range v.names {
+			key := strconv.FormatBool(n.regex) + n.text
+			if seen[key] {
+				if n.text != "" {
+					a.warn(v.at, "conflicting server name %q, ignored", n.text)
+				}
+				continue
+			}
+			seen[key] = true
+			out = append(out, nameRules(v, n)...)
+		}
+	}
+	slices.SortStableFunc(out, func(x, y named) int {
+		if x.rank != y.rank {
+			return x.rank - y.rank
+		}
+		if x.rank == 1 || x.rank == 2 {
+			return len(y.text) - len(x.text)
+		}
+		return 0
+	})
+	return out
+}
+
+func nameRules(v *vhost, n serverName) []named {
+	switch {
+	case n.regex:
+		return []named{{v, 3, n.text, n.text}}
+	case n.text == "" || n.text == "_" || n.text == "-":
+		if n.text != "" {
+			return nil
+		}
+		return []named{{v, 0, "", "^$"}}
+	case strings.HasPrefix(n.text, "*."):
+		return []named{{v, 1, n.text[1:], `^.+` + regexp.QuoteMeta(n.text[1:]) + `$`}}
+	case strings.HasPrefix(n.text, "."):
+		return []named{{v, 0, n.text[1:], ""}, {v, 1, n.text, `^.+` + regexp.QuoteMeta(n.text) + `$`}}
+	case strings.HasSuffix(n.text, ".*"):
+		return []named{{v, 2, n.text, `^` + regexp.QuoteMeta(n.text[:len(n.text)-1]) + `[^.].*$`}}
+	}
+	return []named{{v, 0, n.text, ""}}
+}
+
+// routes makes the routes that choose the server block.
+func (a *adapter) routes(s *socket, srv *caddyhttp.Server) error {
+	handlers := map[*vhost]json.RawMessage{}
+	for _, v := range s.vhosts {
+		h, err := a.vhostHandler(v)
+		if err != nil {
+			return err
+		}
+		handlers[v] = h
+	}
+	if len(s.vhosts) == 1 {
+		srv.Routes = caddyhttp.RouteList{{HandlersRaw: []json.RawMessage{handlers[s.def]}}}
+		return nil
+	}
+	rules := mergeExact(a.names(s))
+	for len(rules) > 0 && rules[len(rules)-1].v == s.def {
+		rules = rules[:len(rules)-1] // it gets the rest anyway
+	}
+	if !slices.ContainsFunc(rules, func(r rule) bool { return r.expr != "" }) {
+		rules = slices.DeleteFunc(rules, func(r rule) bool { return r.v == s.def })
+	}
+	uses := map[*vhost]int{s.def: 1}
+	for _, r := range rules {
+		uses[r.v]++
+	}
+	route := func(v *vhost) caddyhttp.Route {
+		h := handlers[v]
+		if uses[v] > 1 {
+			name := "server-" + strconv.Itoa(slices.Index(s.vhosts, v))
+			if srv.NamedRoutes == nil {
+				srv.NamedRoutes = map[string]*caddyhttp.Route{}
+			}
+			srv.NamedRoutes[name] = &caddyhttp.Route{HandlersRaw: []json.RawMessage{h}}
+			h = handler("invoke", map[string]string{"name": name})
+		}
+		return caddyhttp.Route{HandlersRaw: []json.RawMessage{h}, Terminal: true}
+	}
+	for _, r := range rules {
+		rt := route(r.v)
+		rt.MatcherSetsRaw = []caddy.ModuleMap{r.matcher()}
+		srv.Routes = append(srv.Routes, rt)
+	}
+	srv.Routes = append(srv.Routes, route(s.def))
+	return nil
+}
+
+// rule is a route for one server: hosts, or an expression.
+type rule struct {
+	v     *vhost
+	hosts []string
+	expr  string
+}
+
+// mergeExact puts the whole names of a server into one rule.
+func mergeExact(names []named) []rule {
+	var out []rule
+	at := map[*vhost]int{}
+	for _, n := range names {
+		if n.expr != "" {
+			out = append(out, rule{v: n.v, expr: n.expr})
+			continue
+		}
+		if i, ok := at[n.v]; ok {
+			out[i].hosts = append(out[i].hosts, n.text)
+			continue
+		}
+		at[n.v] = len(out)
+		out = append(out, rule{v: n.v, hosts: []string{n.text}})
+	}
+	return out
+}
+
+func (r rule) matcher() caddy.ModuleMap {
+	if r.expr == "" {
+		return caddy.ModuleMap{"host": caddyconfig.JSON(r.hosts, nil)}
+	}
+	return caddy.ModuleMap{"vars_regexp": caddyconfig.JSON(map[string]any{
+		"{http.request.host}": map[string]string{"pattern": "(?i)" + r.expr},
+	}, nil)}
+}
+
+// vhostHandler makes the handler of a server block.
+func (a *adapter) vhostHandler(v *vhost) (json.RawMessage, error) {
+	h := &nginxhttp.Server{KeepSlashes: !value(v.scope, "merge_slashes", true)}
+	for _, n := range v.names {
+		if n.regex && h.ServerNameRegex == "" {
+			h.ServerNameRegex = n.text
+		}
+	}
+	if first := v.names[0]; !first.regex {
+		h.ServerName = strings.TrimPrefix(first.text, ".")
+	}
+	from, err := trusted(v.scope)
+	if err != nil {
+		return nil, v.at.errorf("set_real_ip_from: %v", err)
+	}
+	if header := value(v.scope, "real_ip_header", "X-Real-IP"); from != nil && header != "proxy_protocol" {
+		h.RealIP = &nginxhttp.RealIP{From: from, Header: header, Recursive: value(v.scope, "real_ip_recursive", false)}
+		if header == "X-Real-IP" {
+			h.RealIP.Header = ""
+		}
+	}
+	if _, err := a.settings(v.scope, &h.Location); err != nil {
+		return nil, err
+	}
+	if err := a.buildInner(v.scope, &h.Location); err != nil {
+		return nil, err
+	}
+	for _, l := range h.Locations {
+		if l.Path == "/" && plainPrefix(l) { // nothing is left for the server itself
+			h.HandlersRaw = nil
+		}
+	}
+	return handler("nginx_server", h), nil
+}

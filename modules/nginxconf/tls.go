@@ -1,0 +1,137 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nginxconf
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddytls"
+)
+
+// certificate is the ssl_certificate of a server with its key.
+type certificate struct {
+	cert, key string
+	tag       string
+}
+
+// tlsPolicies makes the certificates and policies of a socket.
+func (a *adapter) tlsPolicies(s *socket, srv *caddyhttp.Server) error {
+	var rest *caddytls.ConnectionPolicy
+	for _, v := range s.vhosts {
+		p, err := a.tlsPolicy(v)
+		if err != nil {
+			return err
+		}
+		if v == s.def {
+			rest = p
+			continue
+		}
+		var names []string
+		for _, n := range v.names {
+			switch {
+			case n.regex || strings.HasSuffix(n.text, ".*"):
+				a.warn(v.at, "the name %q does not choose a certificate", n.text)
+			case strings.HasPrefix(n.text, "."):
+				names = append(names, n.text[1:], "*"+n.text)
+			case n.text != "" && n.text != "_":
+				names = append(names, n.text)
+			}
+		}
+		if names != nil {
+			p.MatchersRaw = caddy.ModuleMap{"sni": caddyconfig.JSON(names, nil)}
+			srv.TLSConnPolicies = append(srv.TLSConnPolicies, p)
+		}
+	}
+	srv.TLSConnPolicies = append(srv.TLSConnPolicies, rest)
+	off := false
+	srv.StrictSNIHost = &off
+	return nil
+}
+
+// tlsPolicy makes the policy of a server block.
+func (a *adapter) tlsPolicy(v *vhost) (*caddytls.ConnectionPolicy, error) {
+	c, err := a.certificate(v)
+	if err != nil {
+		return nil, err
+	}
+	p := &caddytls.ConnectionPolicy{CertSelection: &caddytls.CustomCertSelectionPolicy{AnyTag: []string{c.tag}}}
+	if words := value(v.scope, "ssl_protocols", []string(nil)); words != nil {
+		if err := protocols(a, v, p, words); err != nil {
+			return nil, err
+		}
+	}
+	mode := value(v.scope, "ssl_verify_client", "off")
+	ca := value(v.scope, "ssl_client_certificate", "")
+	if mode == "off" {
+		return p, nil
+	}
+	modes := map[string]string{"on": "require_and_verify", "optional": "verify_if_given", "optional_no_ca": "request"}
+	p.ClientAuthentication = &caddytls.ClientAuthentication{Mode: modes[mode]}
+	if mode == "optional_no_ca" {
+		return p, nil
+	}
+	if ca == "" {
+		return nil, v.at.errorf("no ssl_client_certificate for ssl_verify_client")
+	}
+	p.ClientAuthentication.CARaw = caddyconfig.JSONModuleObject(map[string][]string{"pem_files": {a.path(ca)}}, "provider", "file", nil)
+	return p, nil
+}
+
+func protocols(a *adapter, v *vhost, p *caddytls.ConnectionPolicy, words []string) error {
+	has := map[string]bool{}
+	for _, w := range words {
+		has[w] = true
+	}
+	switch {
+	case has["TLSv1.2"] && has["TLSv1.3"]:
+	case has["TLSv1.3"]:
+		p.ProtocolMin = "tls1.3"
+	case has["TLSv1.2"]:
+		p.ProtocolMax = "tls1.2"
+	default:
+		return v.at.errorf("ssl_protocols: only TLSv1.2 and TLSv1.3 are there")
+	}
+	if len(words) > 2 {
+		a.warn(v.at, "ssl_protocols: only TLSv1.2 and TLSv1.3 are there")
+	}
+	return nil
+}
+
+// certificate finds the certificate of a server block.
+func (a *adapter) certificate(v *vhost) (*certificate, error) {
+	certs := list[string](v.scope, "ssl_certificate")
+	keys := list[string](v.scope, "ssl_certificate_key")
+	switch {
+	case len(certs) == 0:
+		return nil, v.at.errorf("no ssl_certificate is defined for listen ... ssl")
+	case len(certs) != len(keys):
+		return nil, v.at.errorf("%d ssl_certificate and %d ssl_certificate_key: each needs the other", len(certs), len(keys))
+	case hasVariables(certs[0] + keys[0]):
+		return nil, v.at.errorf("ssl_certificate with variables is not translated: write the file")
+	}
+	key := strings.Join(append(append([]string{}, certs...), keys...), "\x00")
+	if c := a.certIndex[key]; c != "" {
+		return &certificate{tag: c}, nil
+	}
+	tag := "cert" + strconv.Itoa(len(a.certIndex))
+	a.certIndex[key] = tag
+	for i := range certs {
+		a.certificates = append(a.certificates, &certificate{a.path(certs[i]), a.path(keys[i]), tag})
+	}
+	return &certificate{tag: tag}, nil
+}
+
+// tlsApp loads the certificates.
+func (a *adapter) tlsApp() json.RawMessage {
+	var files []caddytls.CertKeyFilePair
+	for _, c := range a.certificates {
+		files = append(files, caddytls.CertKeyFilePair{Certificate: c.cert, Key: c.key, Tags: []string{c.tag}})
+	}
+	return caddyconfig.JSON(map[string]any{"certificates": map[string]any{"load_files": files}}, nil)
+}

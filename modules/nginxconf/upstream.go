@@ -1,0 +1,204 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nginxconf
+
+import (
+	"encoding/json"
+	"maps"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/caddy-upstream/caddy-upstream/modules/upstream"
+)
+
+// group is an upstream block, or the implicit one of a proxy_pass.
+type group struct {
+	at     *dir
+	name   string // as written
+	id     string // its name in Caddy
+	config *upstream.Group
+	used   bool
+}
+
+var notInIDs = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
+
+// upstream translates an upstream block.
+func (a *adapter) upstream(s *scope, d *dir) error {
+	name := d.args[0]
+	if a.groups[strings.ToLower(name)] != nil {
+		return d.errorf("duplicate upstream %q", name)
+	}
+	in := newScope(s, inUpstream, d)
+	g := a.addGroup(d, name)
+	a.order = append(a.order, g)
+	in.values["group"] = g
+	before := len(a.errs)
+	a.walk(in, d.block)
+	if len(a.errs) > before {
+		return nil // has been said
+	}
+	primary := slices.ContainsFunc(g.config.Servers, func(s *upstream.Server) bool { return !s.Backup })
+	if !primary {
+		return d.errorf("no servers in upstream %q: expected at least one server without backup", name)
+	}
+	return a.keepalive(in, d, g)
+}
+
+func (a *adapter) addGroup(d *dir, name string) *group {
+	id := strings.Trim(notInIDs.ReplaceAllString(name, "-"), "-")
+	if id == "" {
+		id = "upstream"
+	}
+	for n, base := 2, id; a.ids[id]; n++ {
+		id = base + "-" + strconv.Itoa(n)
+	}
+	a.ids[id] = true
+	g := &group{at: d, name: name, id: id, config: &upstream.Group{SingleCountsDown: true}}
+	a.groups[strings.ToLower(name)] = g
+	return g
+}
+
+func (a *adapter) leastConn(s *scope, d *dir) error {
+	s.values["group"].(*group).config.BalancerRaw = json.RawMessage(`{"method":"least_conn"}`)
+	return nil
+}
+
+// keepalive translates keepalive and what belongs to it.
+func (a *adapter) keepalive(s *scope, d *dir, g *group) error {
+	k := &upstream.Keepalive{Stale: "fail"}
+	g.config.Keepalive = k
+	words, written := own[[]string](s, "keepalive")
+	number := 0
+	switch {
+	case written:
+		n, err := strconv.Atoi(words[0])
+		if err != nil || n < 0 {
+			return d.errorf("keepalive: invalid number %q", words[0])
+		}
+		number = n
+		if len(words) == 2 {
+			if words[1] != "local" {
+				return d.errorf("keepalive: invalid parameter %q: expected local", words[1])
+			}
+			k.Local = true
+		}
+	case a.version.atLeast(1, 29, 7):
+		number, k.Local = 32, true
+	}
+	number *= a.workers
+	k.Connections = &number
+	if number == 0 {
+		*k = upstream.Keepalive{Connections: &number}
+		return nil
+	}
+	if n, ok := own[int](s, "keepalive_requests"); ok {
+		k.Requests = n
+	} else if !a.version.atLeast(1, 19, 10) {
+		k.Requests = 100
+	}
+	if t, ok := own[time.Duration](s, "keepalive_time"); ok {
+		k.Time = caddy.Duration(t)
+	}
+	if t, ok := own[time.Duration](s, "keepalive_timeout"); ok {
+		k.Timeout = caddy.Duration(t)
+	}
+	return nil
+}
+
+// serverParameters are those of a server line in upstream with a value.
+var serverParameters = map[string]func(s *upstream.Server, value string) error{
+	"weight": func(s *upstream.Server, v string) error { return number(v, 1, func(n int) { s.Weight = &n }) },
+	"max_fails": func(s *upstream.Server, v string) error {
+		return number(v, 0, func(n int) { s.MaxFails = &n })
+	},
+	"max_conns": func(s *upstream.Server, v string) error { return number(v, 0, func(n int) { s.MaxConns = n }) },
+	"fail_timeout": func(s *upstream.Server, v string) error {
+		t, err := parseTime(v)
+		if err == nil {
+			d := caddy.Duration(t)
+			s.FailTimeout = &d
+		}
+		return err
+	},
+}
+
+// serverAdvice says what to do about the parameters that are not translated.
+var serverAdvice = map[string]string{
+	"resolve":    "names are looked up when the configuration is loaded: take it out",
+	"service":    "list the servers",
+	"route":      "sticky sessions are not translated: take it out",
+	"slow_start": "take it out, or use slow_start of the upstream app in Caddy",
+}
+
+func number(v string, least int, set func(int)) error {
+	n, err := strconv.Atoi(v)
+	if err != nil || n < least {
+		return errNumber
+	}
+	set(n)
+	return nil
+}
+
+// upstreamServer translates a server line of an upstream block.
+func (a *adapter) upstreamServer(s *scope, d *dir) error {
+	g := s.values["group"].(*group)
+	address, err := serverAddress(d.args[0])
+	if err != nil {
+		return d.errorf("%v", err)
+	}
+	srv := &upstream.Server{Address: address}
+	for _, p := range d.args[1:] {
+		name, value, hasValue := strings.Cut(p, "=")
+		set := serverParameters[name]
+		switch {
+		case hasValue && set != nil:
+			if err := set(srv, value); err != nil {
+				return d.errorf("invalid parameter %q: %v", p, err)
+			}
+		case p == "backup":
+			srv.Backup = true
+		case p == "down":
+			srv.Down = true
+		case p == "drain":
+			srv.Drain = true
+		case serverAdvice[name] != "":
+			return d.errorf("the parameter %q is not translated: %s", name, serverAdvice[name])
+		default:
+			return d.errorf("invalid parameter %q: expected one of %s, backup, down, drain",
+				p, strings.Join(slices.Sorted(maps.Keys(serverParameters)), "=, ")+"=")
+		}
+	}
+	same := 1
+	for _, other := range g.config.Servers {
+		if other.Address == address {
+			same++
+		}
+	}
+	if same > 1 {
+		srv.ID = address + "#" + strconv.Itoa(same)
+	}
+	g.config.Servers = append(g.config.Servers, srv)
+	return nil
+}
+
+// workerProcesses matters for keepalive, which is a number per process.
+func (a *adapter) workerProcesses(_ *scope, d *dir) error {
+	if d.args[0] == "auto" {
+		a.workers = runtime.NumCPU()
+		a.warn(d, "keepalive is counted for %d processes, the processors of this machine", a.workers)
+		return nil
+	}
+	n, err := strconv.Atoi(d.args[0])
+	if err != nil || n < 1 || n > 4096 {
+		return d.errorf("invalid number %q: expected auto or 1 to 4096", d.args[0])
+	}
+	a.workers = n
+	return nil
+}

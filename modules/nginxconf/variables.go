@@ -1,0 +1,173 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nginxconf
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/caddy-upstream/caddy-upstream/modules/nginxconf/nginxhttp"
+)
+
+// variables calls f with the name of each variable of an nginx text.
+func variables(text string, f func(name, whole string) string) string {
+	var b strings.Builder
+	for i := 0; i < len(text); {
+		if text[i] != '$' {
+			b.WriteString(literal(text[i : i+1]))
+			i++
+			continue
+		}
+		name, length := variableAt(text[i:])
+		if length == 0 {
+			b.WriteByte('$')
+			i++
+			continue
+		}
+		b.WriteString(f(name, text[i:i+length]))
+		i += length
+	}
+	return b.String()
+}
+
+// variableAt reads a variable at the start of s, which begins with a dollar.
+func variableAt(s string) (name string, length int) {
+	if len(s) < 2 {
+		return "", 0
+	}
+	if s[1] == '{' {
+		end := strings.IndexByte(s, '}')
+		if end < 3 || !nameOnly(s[2:end]) {
+			return "", 0
+		}
+		return s[2:end], end + 1
+	}
+	if s[1] >= '1' && s[1] <= '9' {
+		return s[1:2], 2
+	}
+	i := 1
+	for i < len(s) && nameByte(s[i]) {
+		i++
+	}
+	return s[1:i], map[bool]int{true: i, false: 0}[i > 1]
+}
+
+func nameByte(c byte) bool {
+	return c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
+
+func nameOnly(s string) bool {
+	for i := range len(s) {
+		if !nameByte(s[i]) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// literal escapes text for a place where placeholders are replaced.
+func literal(s string) string {
+	return strings.NewReplacer("{", `\{`, "}", `\}`).Replace(s)
+}
+
+// template turns an nginx text into one with placeholders. local are values
+// known here, as that of $proxy_host.
+func template(text string, local map[string]string) string {
+	return variables(text, func(name, _ string) string {
+		if v, ok := local[name]; ok {
+			return v
+		}
+		return "{nginx." + strings.ToLower(name) + "}"
+	})
+}
+
+func hasVariables(text string) bool {
+	found := false
+	variables(text, func(string, string) string { found = true; return "" })
+	return found
+}
+
+// use is a variable in a directive.
+type use struct {
+	name string
+	at   *dir
+}
+
+// uses notes the variables of a text; unknown ones are errors in the end, when
+// all definitions have been seen.
+func (a *adapter) uses(d *dir, text string) {
+	variables(text, func(name, _ string) string {
+		a.used = append(a.used, use{strings.ToLower(name), d})
+		return ""
+	})
+}
+
+// defines notes a variable that the configuration makes.
+func (a *adapter) defines(d *dir, arg string) (string, error) {
+	name, ok := strings.CutPrefix(arg, "$")
+	if !ok || !nameOnly(name) {
+		return "", d.errorf("invalid variable name %q: expected $name", arg)
+	}
+	name = strings.ToLower(name)
+	if nginxhttp.Builtin(name) && name != "args" {
+		return "", d.errorf("the variable $%s cannot be set", name)
+	}
+	if why, ok := notOurs[name]; ok {
+		return "", d.errorf("$%s is not translated: %s", name, why)
+	}
+	a.known[name] = true
+	return name, nil
+}
+
+// regex checks a regular expression and notes its groups.
+func (a *adapter) regex(d *dir, expr string) error {
+	re, err := regexp.Compile(expr)
+	if err != nil {
+		return d.errorf("regular expression %q: %v; look-around and back references of PCRE are not available: write it without", expr, err)
+	}
+	for _, n := range re.SubexpNames() {
+		if n != "" {
+			a.known[strings.ToLower(n)] = true
+			if n != strings.ToLower(n) {
+				return d.errorf("regular expression %q: write the group %q in lower case", expr, n)
+			}
+		}
+	}
+	return nil
+}
+
+// local variables of a proxied location.
+var proxyVariables = map[string]bool{"proxy_host": true, "proxy_port": true}
+
+// notOurs are variables of nginx that have no value here, with the reason.
+var notOurs = map[string]string{
+	"bytes_sent":               "header bytes are not counted; use $body_bytes_sent",
+	"connection":               "connections are not counted",
+	"connection_requests":      "requests of a connection are not counted",
+	"limit_rate":               "responses are not slowed down",
+	"request_body":             "bodies are not kept",
+	"upstream_cache_status":    "there is no cache",
+	"upstream_response_length": "use $upstream_bytes_received",
+	"request_length":           "header bytes are not counted",
+	"realpath_root":            "use $document_root",
+	"nginx_version":            "it is not nginx",
+}
+
+// checkVariables reports variables that nobody defines.
+func (a *adapter) checkVariables() {
+	for _, u := range a.used {
+		if a.known[u.name] || nginxhttp.Builtin(u.name) || proxyVariables[u.name] {
+			continue
+		}
+		if _, err := strconv.Atoi(u.name); err == nil {
+			continue
+		}
+		if why, ok := notOurs[u.name]; ok {
+			a.errs = append(a.errs, u.at.errorf("$%s is not translated: %s", u.name, why))
+			continue
+		}
+		a.errs = append(a.errs, u.at.errorf("unknown variable $%s: nothing in the configuration defines it, or it is not translated", u.name))
+	}
+}
