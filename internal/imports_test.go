@@ -35,7 +35,7 @@ var layers = [][]string{
 		"modules/sticky", "modules/activehealth", "modules/resolve",
 	},
 	{"modules/nextupstream", "upstreamkeepalive", "l4stream/...", "modules/status", "modules/command"},
-	{"caddyfile", "modules/nginxconf"},
+	{"caddyfile", "modules/nginxconf", "modules/nginxconf/nginxhttp"},
 	{"modules"},
 	{"."},
 	{"examples/...", "integration/..."},
