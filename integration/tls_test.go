@@ -203,6 +203,11 @@ func TestRoutesWithOtherTLSOptionsShareNoConnection(t *testing.T) {
 		tls_trust_pool file %[1]s
 		tls_server_name app.test
 	}
+	proxy_pass /lax https://app {
+		tls_trust_pool file %[1]s
+		tls_server_name app.test
+		tls_insecure_skip_verify
+	}
 	proxy_pass /wrong https://app {
 		tls_trust_pool file %[1]s
 		tls_server_name evil.test
@@ -212,7 +217,7 @@ func TestRoutesWithOtherTLSOptionsShareNoConnection(t *testing.T) {
 		target string
 		status int
 		conns  int
-	}{{"/unchecked", 200, 1}, {"/right", 200, 2}, {"/same", 200, 2}, {"/unchecked", 200, 2}, {"/wrong", 502, 3}, {"/plain", 502, 4}} {
+	}{{"/unchecked", 200, 1}, {"/right", 200, 2}, {"/lax", 200, 3}, {"/same", 200, 3}, {"/unchecked", 200, 3}, {"/wrong", 502, 4}, {"/plain", 502, 5}} {
 		if res := p.get(c.target); res.Status != c.status {
 			t.Errorf("%s: status %d, want %d", c.target, res.Status, c.status)
 		}
