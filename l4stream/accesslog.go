@@ -4,6 +4,9 @@
 package l4stream
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"go.uber.org/zap"
@@ -23,6 +26,7 @@ type AccessLog struct {
 	Fields map[string]string `json:"fields,omitempty"`
 
 	logger *zap.Logger
+	names  []string // of the fields, sorted
 }
 
 // CaddyModule returns the Caddy module information.
@@ -33,15 +37,16 @@ func (AccessLog) CaddyModule() caddy.ModuleInfo {
 // Provision gets the logger.
 func (l *AccessLog) Provision(ctx caddy.Context) error {
 	l.logger = ctx.Logger(App{}).Named("log.access")
+	l.names = slices.Sorted(maps.Keys(l.Fields))
 	return nil
 }
 
 // Phase implements Handler.
 func (*AccessLog) Phase() Phase { return Log }
 
-// logged are the variables in each line, in order.
+// logged are the variables in each line that are texts, in order: a list where
+// several servers were tried.
 var logged = []string{
-	"remote_addr", "remote_port", "protocol", "status", "bytes_received", "bytes_sent", "session_time",
 	"upstream_addr", "upstream_bytes_sent", "upstream_bytes_received",
 	"upstream_connect_time", "upstream_first_byte_time", "upstream_session_time",
 }
@@ -57,13 +62,18 @@ func (l *AccessLog) Handle(s *Session) error {
 	if c == nil {
 		return nil
 	}
-	fields := make([]zap.Field, 0, 1+len(logged)+len(l.Fields))
-	fields = append(fields, zap.String("server", s.server.name))
+	fields := make([]zap.Field, 0, 8+len(logged)+len(l.Fields))
+	fields = append(fields,
+		zap.String("server", s.server.name),
+		zap.String("remote_addr", addrText(s.client)), zap.String("remote_port", portOf(s.client)),
+		zap.String("protocol", s.Protocol()), zap.Int("status", s.status),
+		zap.Int64("bytes_received", s.received.Load()), zap.Int64("bytes_sent", s.sent.Load()),
+		zap.Duration("session_time", s.age()))
 	for _, name := range logged {
 		fields = append(fields, zap.String(name, variables[name](s)))
 	}
-	for name, text := range l.Fields {
-		fields = append(fields, zap.String(name, s.expand(text)))
+	for _, name := range l.names {
+		fields = append(fields, zap.String(name, s.expand(l.Fields[name])))
 	}
 	c.Write(fields...)
 	return nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 )
 
@@ -23,17 +24,18 @@ type App struct {
 	// The servers, by a name that appears in logs only.
 	Servers map[string]*Server `json:"servers,omitempty"`
 
-	// How long sessions may go on after their configuration has ended. On a
-	// reload the default is 0, no limit; when Caddy stops, sessions get this time
-	// too, 10s by default.
+	// How long sessions may go on after their configuration has ended: on a
+	// reload without a limit by default, and when Caddy stops for the grace period
+	// of the HTTP servers, or for 10s where there is none.
 	ShutdownTimeout caddy.Duration `json:"shutdown_timeout,omitempty"`
 
+	ctx      caddy.Context
 	logger   *zap.Logger
 	bindings []*binding
 }
 
-// exitTimeout is how long sessions may go on when the process exits.
-const exitTimeout = 10 * time.Second
+// defaultGrace is how long sessions may go on when the process exits.
+const defaultGrace = 10 * time.Second
 
 // CaddyModule returns the Caddy module information.
 func (App) CaddyModule() caddy.ModuleInfo {
@@ -42,7 +44,7 @@ func (App) CaddyModule() caddy.ModuleInfo {
 
 // Provision sets up the servers and their handlers; nothing listens yet.
 func (a *App) Provision(ctx caddy.Context) error {
-	a.logger = ctx.Logger()
+	a.ctx, a.logger = ctx, ctx.Logger()
 	if a.ShutdownTimeout < 0 {
 		return fmt.Errorf("shutdown_timeout %s: must not be negative", time.Duration(a.ShutdownTimeout))
 	}
@@ -75,14 +77,14 @@ func (a *App) Provision(ctx caddy.Context) error {
 // Start begins to listen, or takes the sockets over from the configuration
 // that runs.
 func (a *App) Start() error {
-	for _, b := range a.bindings {
-		if err := b.open(a.logger); err != nil {
-			return fmt.Errorf("listening on %s: %w", b.address, err)
-		}
-	}
 	for _, s := range a.Servers {
 		if err := s.start(); err != nil {
 			return err
+		}
+	}
+	for _, b := range a.bindings {
+		if err := b.open(a.logger); err != nil {
+			return fmt.Errorf("listening on %s: %w", b.address, err)
 		}
 	}
 	return nil
@@ -100,7 +102,7 @@ func (a *App) Stop() error {
 		return err
 	}
 	if timeout == 0 {
-		timeout = exitTimeout
+		timeout = a.grace()
 	}
 	var wait sync.WaitGroup
 	for _, s := range a.Servers {
@@ -108,6 +110,16 @@ func (a *App) Stop() error {
 	}
 	wait.Wait()
 	return err
+}
+
+// grace is the time that the HTTP servers have for the same thing.
+func (a *App) grace() time.Duration {
+	if app, err := a.ctx.AppIfConfigured("http"); err == nil {
+		if d := app.(*caddyhttp.App).GracePeriod; d > 0 {
+			return time.Duration(d)
+		}
+	}
+	return defaultGrace
 }
 
 // Cleanup releases what Provision and Start have taken.

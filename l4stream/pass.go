@@ -45,7 +45,12 @@ func (p *Pass) Provision(caddy.Context) error {
 // Phase implements Handler.
 func (*Pass) Phase() Phase { return Content }
 
-func (*Pass) checkUDP() error { return errors.New("pass does not work on UDP") }
+func (*Pass) checkProtocols(_, udp bool) error {
+	if udp {
+		return errors.New("pass does not go with udp/ addresses")
+	}
+	return nil
+}
 
 // Handle implements Handler.
 func (p *Pass) Handle(s *Session) error {
@@ -58,10 +63,12 @@ func (p *Pass) Handle(s *Session) error {
 		return endWith(StatusInternal, "pass: %q is not the address of a listener", escape(to))
 	}
 	key := list[0].key()
-	conn := s.unread()
-	if passListeners.give(key, conn) {
-		s.Conn = nil
-		return nil
+	if passListeners.has(key) {
+		if passListeners.give(key, s.unread()) {
+			s.Conn = nil
+			return nil
+		}
+		return endWith(StatusOK, "pass: %s has just been closed", escape(to))
 	}
 	var servers *servers
 	sockets.Range(func(k, v any) bool {
@@ -74,9 +81,11 @@ func (p *Pass) Handle(s *Session) error {
 	if servers == nil {
 		return endWith(StatusOK, "pass: nothing listens on %s", escape(to))
 	}
-	next := newSession(servers.list[0], conn)
-	next.passes, next.client, next.tls = s.passes+1, s.client, s.tls
-	s.Conn = nil
+	next := newSession(servers.list[0], s.Conn)
+	next.raw, next.passes = s.raw, s.passes+1
+	next.client, next.peer, next.local = s.client, s.peer, s.local
+	next.header, next.tls, next.cert, next.preread = s.header, s.tls, s.cert, s.preread
+	s.Conn, s.preread = nil, nil
 	go next.run(servers)
 	return nil
 }
@@ -141,6 +150,13 @@ func listenerKey(addr net.Addr) string {
 	return addr.String()
 }
 
+func (r *passRegistry) has(key string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.byKey[key]) > 0
+}
+
+// give hands conn to the listener opened last. False: all have been closed.
 func (r *passRegistry) give(key string, conn net.Conn) bool {
 	r.mu.Lock()
 	list := r.byKey[key]
@@ -190,7 +206,8 @@ func (l *passListener) acceptAll() {
 		select {
 		case l.accepted <- accepted{conn, err}:
 		case <-l.closed:
-			if conn != nil {
+			// accepted while the configuration changes: it is the next one's
+			if conn != nil && !passListeners.give(l.key, conn) {
 				_ = conn.Close()
 			}
 			return

@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"strings"
 	"sync"
@@ -70,6 +69,10 @@ type ProxyPass struct {
 	// Send a PROXY header of this version to the server: `v1` or `v2`.
 	ProxyProtocol string `json:"proxy_protocol,omitempty"`
 
+	// UDP: put the PROXY header in front of every datagram of the client, not of
+	// a session's first only.
+	ProxyProtocolEvery bool `json:"proxy_protocol_every_datagram,omitempty"`
+
 	// Send TCP keep-alive probes on both connections.
 	SocketKeepalive bool `json:"socket_keepalive,omitempty"`
 
@@ -87,9 +90,9 @@ type ProxyPass struct {
 	// session ends when they have come. Default: no expectation.
 	ProxyResponses *int `json:"proxy_responses,omitempty"`
 
-	logger *zap.Logger
-	target target
-	next   peer.NextPolicy
+	logger     *zap.Logger
+	target     target
+	nextPolicy peer.NextPolicy
 }
 
 // UpstreamTLS is TLS to the servers of a stream.
@@ -122,9 +125,9 @@ func (p *ProxyPass) Provision(ctx caddy.Context) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	p.next = peer.NextPolicy{Timeout: time.Duration(p.NextUpstreamTimeout)}
+	p.nextPolicy = peer.NextPolicy{Timeout: time.Duration(p.NextUpstreamTimeout)}
 	if p.NextUpstream != "off" {
-		p.next.Conditions = peer.OnError | peer.OnTimeout
+		p.nextPolicy.Conditions = peer.OnError | peer.OnTimeout
 	}
 	p.ConnectTimeout = orDefault(p.ConnectTimeout, 60*time.Second)
 	p.Timeout = orDefault(p.Timeout, 10*time.Minute)
@@ -167,6 +170,33 @@ func (p *ProxyPass) check() error {
 	case p.ProxyRequests < 0 || p.ProxyResponses != nil && *p.ProxyResponses < 0:
 		return errors.New("proxy_requests and proxy_responses must not be negative")
 	}
+	for _, r := range []struct{ name, text string }{{"upload_rate", p.UploadRate}, {"download_rate", p.DownloadRate}} {
+		if r.text != "" && !strings.Contains(r.text, "{") {
+			if _, err := parseRate(r.text); err != nil {
+				return fmt.Errorf("%s %q: %w", r.name, r.text, err)
+			}
+		}
+	}
+	if p.Bind != "" && p.Bind != "off" && !strings.Contains(p.Bind, "{") {
+		if _, err := parseBind(p.Bind); err != nil {
+			return fmt.Errorf("bind %q: %w", p.Bind, err)
+		}
+	}
+	return nil
+}
+
+// checkProtocols refuses what would do nothing, or harm.
+func (p *ProxyPass) checkProtocols(tcp, udp bool) error {
+	switch {
+	case !udp && (p.ProxyRequests > 0 || p.ProxyResponses != nil):
+		return errors.New("proxy_pass: proxy_requests and proxy_responses go with udp/ addresses only")
+	case !udp && p.ProxyProtocolEvery:
+		return errors.New("proxy_pass: proxy_protocol every_datagram goes with udp/ addresses only")
+	case udp && p.SSL != nil:
+		return errors.New("proxy_pass: ssl does not go with udp/ addresses")
+	case !tcp && p.HalfClose:
+		return errors.New("proxy_pass: half_close does not go with udp/ addresses")
+	}
 	return nil
 }
 
@@ -178,10 +208,11 @@ func (p *ProxyPass) Cleanup() error { return p.target.release() }
 type target struct {
 	text    string            // with placeholders, empty for a fixed group
 	runtime *upstream.Runtime // of a fixed group
+	fixed   *peer.Group       // it stays usable after the configuration's end
 
 	ctx    caddy.Context
 	allow  *networks
-	mu     sync.Mutex // guards the two below
+	mu     sync.Mutex // guards what follows
 	named  map[string]*upstream.Runtime
 	closed bool
 }
@@ -206,21 +237,26 @@ func (t *target) provision(ctx caddy.Context, p *ProxyPass) error {
 	} else {
 		t.runtime, err = upstream.UseAddresses(ctx, "stream", p.To)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	t.fixed = t.runtime.Group()
+	return nil
 }
 
 func (t *target) release() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.closed {
+		return nil
+	}
 	t.closed = true
 	var errs []error
 	if t.runtime != nil {
 		errs = append(errs, t.runtime.Release())
-		t.runtime = nil
 	}
-	for name, r := range t.named {
+	for _, r := range t.named {
 		errs = append(errs, r.Release())
-		delete(t.named, name)
 	}
 	return errors.Join(errs...)
 }
@@ -228,13 +264,8 @@ func (t *target) release() error {
 // group returns the group for s. For an address from placeholders it returns
 // that alone.
 func (t *target) group(s *Session) (*peer.Group, string, error) {
-	if t.text == "" {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if t.runtime == nil {
-			return nil, "", errors.New("the configuration has ended")
-		}
-		return t.runtime.Group(), "", nil
+	if t.fixed != nil {
+		return t.fixed, "", nil
 	}
 	name := s.expand(t.text)
 	if !strings.ContainsAny(name, ":/") {
@@ -285,27 +316,41 @@ func network(address string, udp bool) (network, target string) {
 	return "tcp", address
 }
 
-// localAddr is the address that a connection is made from, nil for any.
-func (p *ProxyPass) localAddr(s *Session, network string) (net.Addr, error) {
-	text := p.Bind
-	if text == "" {
-		return nil, nil
+// options tell the engine what the group's method wants to know of a session.
+func (p *ProxyPass) options(s *Session, group *peer.Group) peer.SessionOptions {
+	o := peer.SessionOptions{Tries: p.NextUpstreamTries, Client: s.Client()}
+	if key := group.Wants().Key; key != "" {
+		o.Key = s.expand(key)
 	}
-	if text = s.expand(text); text == "" || text == "off" {
-		return nil, nil
+	return o
+}
+
+// localAddr is the address that a connection is made from; the zero value for
+// any.
+func (p *ProxyPass) localAddr(s *Session) (netip.AddrPort, error) {
+	if p.Bind == "" {
+		return netip.AddrPort{}, nil
 	}
-	addr, err := netip.ParseAddrPort(text)
+	text := s.expand(p.Bind)
+	if text == "" || text == "off" {
+		return netip.AddrPort{}, nil
+	}
+	addr, err := parseBind(text)
 	if err != nil {
-		ip, err := netip.ParseAddr(text)
-		if err != nil {
-			return nil, fmt.Errorf("bind %q: expected an IP address", escape(text))
-		}
-		addr = netip.AddrPortFrom(ip, 0)
+		return addr, fmt.Errorf("bind %q: %w", escape(text), err)
 	}
-	if network == "udp" {
-		return net.UDPAddrFromAddrPort(addr), nil
+	return addr, nil
+}
+
+func parseBind(text string) (netip.AddrPort, error) {
+	if addr, err := netip.ParseAddrPort(text); err == nil {
+		return addr, nil
 	}
-	return net.TCPAddrFromAddrPort(addr), nil
+	ip, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.AddrPort{}, errors.New("expected an IP address, with or without a port")
+	}
+	return netip.AddrPortFrom(ip, 0), nil
 }
 
 // UnmarshalCaddyfile reads the directive proxy_pass of a stream server; README.md
@@ -334,7 +379,7 @@ func (p *ProxyPass) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"download_rate":         cfg.String(&p.DownloadRate),
 		"buffer_size":           cfg.Size(&p.BufferSize, 512),
 		"bind":                  cfg.String(&p.Bind),
-		"proxy_protocol":        cfg.Word(&p.ProxyProtocol, "v1", "v2"),
+		"proxy_protocol":        p.unmarshalProxyProtocol,
 		"socket_keepalive":      cfg.OnOff(&p.SocketKeepalive),
 		"nodelay":               cfg.Word(&p.NoDelay, "on", "off"),
 		"proxy_requests":        cfg.Int(&p.ProxyRequests, 0),
@@ -344,6 +389,19 @@ func (p *ProxyPass) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		options[name] = set
 	}
 	return options.Block(d, "proxy_pass", nil)
+}
+
+// unmarshalProxyProtocol reads `proxy_protocol v1|v2 [every_datagram]`.
+func (p *ProxyPass) unmarshalProxyProtocol(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	switch {
+	case len(args) == 0 || args[0] != "v1" && args[0] != "v2":
+		return d.Err("proxy_protocol: expected v1 or v2")
+	case len(args) > 2 || len(args) == 2 && args[1] != "every_datagram":
+		return d.Errf("proxy_protocol: unexpected %q: expected every_datagram or nothing", args[1])
+	}
+	p.ProxyProtocol, p.ProxyProtocolEvery = args[0], len(args) == 2
+	return nil
 }
 
 // sslOptions are the options of TLS to the servers; each of them turns it on.

@@ -65,6 +65,9 @@ func (*ProxyProtocol) Phase() Phase { return PostAccept }
 
 // Handle implements Handler.
 func (p *ProxyProtocol) Handle(s *Session) error {
+	if s.header != nil {
+		return p.believe(s) // read for the default server of the address
+	}
 	if s.udp != nil {
 		return p.readDatagramHeader(s)
 	}
@@ -96,9 +99,16 @@ func (p *ProxyProtocol) Handle(s *Session) error {
 	}
 }
 
-func (p *ProxyProtocol) accept(s *Session, header proxyproto.Header, n int) error {
+func (p *ProxyProtocol) believe(s *Session) error {
 	if p.trusted != nil && !p.trusted.contains(s.peer) {
 		return endWith(StatusBadRequest, "PROXY header from %s, which is not trusted", addrText(s.peer))
+	}
+	return nil
+}
+
+func (p *ProxyProtocol) accept(s *Session, header proxyproto.Header, n int) error {
+	if err := p.believe(s); err != nil {
+		return err
 	}
 	header.TLVs = append([]byte(nil), header.TLVs...)
 	s.header = &header
@@ -163,7 +173,7 @@ func (r *RealIP) Handle(s *Session) error {
 		return nil
 	}
 	if addr, ok := s.header.Source(); ok {
-		s.client = proxyproto.Endpoint{Addr: addr}
+		s.client = proxyproto.Endpoint{Addr: netip.AddrPortFrom(addr.Addr().WithZone(""), addr.Port())}
 	}
 	return nil
 }
@@ -204,8 +214,9 @@ func (n *networks) contains(e proxyproto.Endpoint) bool {
 	if !e.Addr.IsValid() {
 		return n.unix
 	}
+	addr := e.Addr.Addr().Unmap()
 	for _, p := range n.prefixes {
-		if p.Contains(e.Addr.Addr()) {
+		if p.Contains(addr) {
 			return true
 		}
 	}

@@ -52,70 +52,113 @@ func (p *ProxyPass) connect(s *Session, group *peer.Group, address string) (net.
 		}
 		return up, t, nil
 	}
-	var walk peer.Session
-	walk.Begin(group, p.sessionOptions(s, group))
+	s.walk.Begin(group, p.options(s, group))
 	for {
-		now := time.Now()
-		lease, err := walk.Next(now)
+		t, err := p.next(s, group)
 		if err != nil {
-			s.newTry(nil, group.Name(), now)
-			p.logger.Error("no live upstreams", zap.String("group", group.Name()))
-			return nil, nil, endWith(StatusBadGateway, "%w", err)
+			return nil, nil, err
 		}
-		server := lease.Peer().Server()
-		if c := p.logger.Check(zapcore.DebugLevel, "peer selected"); c != nil {
-			c.Write(zap.String("group", group.Name()), zap.String("peer", server.ID),
-				zap.Int64("current_weight", lease.CurrentWeight), zap.Int("tries_left", lease.TriesLeft))
-		}
-		t := s.newTry(lease, server.Name, now)
+		server := t.lease.Peer().Server()
 		up, err := p.dial(s, t, server.Address, server.Line)
-		now = time.Now()
+		now := time.Now()
 		if err == nil {
-			lease.Connected(now)
+			t.lease.Connected(now)
 			return up, t, nil
 		}
-		t.end = max(now.Sub(t.started), 1)
-		if localFailure(err) {
-			lease.Done(peer.None, now)
-			return nil, nil, fmt.Errorf("connecting to %s: %w", server.Name, err)
-		}
-		lease.Cause = err
-		lease.Done(peer.Failed, now)
-		event := peer.OnError
-		if isTimeout(err) {
-			event = peer.OnTimeout
-		}
-		if s.aborted.Load() || !walk.MayRetry(&p.next, event, peer.Progress{}, now) {
-			return nil, nil, endWith(StatusBadGateway, "connecting to %s: %w", server.Name, err)
+		if again, err := p.failed(s, t, err, now); !again {
+			return nil, nil, err
 		}
 	}
 }
 
-// sessionOptions tells the engine of the session what the group's method wants
-// to know.
-func (p *ProxyPass) sessionOptions(s *Session, group *peer.Group) peer.SessionOptions {
-	o := peer.SessionOptions{Tries: p.NextUpstreamTries, Client: s.Client()}
-	if key := group.Wants().Key; key != "" {
-		o.Key = s.expand(key)
+// next takes the next server of the session's walk.
+func (p *ProxyPass) next(s *Session, group *peer.Group) (*try, error) {
+	now := time.Now()
+	lease, err := s.walk.Next(now)
+	if err != nil {
+		s.newTry(nil, group.Name(), now)
+		return nil, endWith(StatusBadGateway, "group %s: %w", group.Name(), err)
 	}
-	return o
+	server := lease.Peer().Server()
+	if c := p.logger.Check(zapcore.DebugLevel, "peer selected"); c != nil {
+		c.Write(zap.String("group", group.Name()), zap.String("peer", server.ID),
+			zap.Int64("current_weight", lease.CurrentWeight), zap.Int("tries_left", lease.TriesLeft))
+	}
+	return s.newTry(lease, server.Name, now), nil
+}
+
+// failed gives a server back that could not be connected. False: that was the
+// last try, and what the session ends with.
+func (p *ProxyPass) failed(s *Session, t *try, err error, now time.Time) (again bool, end error) {
+	t.end = max(now.Sub(t.started), 1)
+	name := t.addr
+	switch {
+	case s.aborted.Load():
+		t.lease.Done(peer.None, now)
+		return false, endWith(StatusOK, "aborted while connecting to %s", name)
+	case localFailure(err):
+		t.lease.Done(peer.None, now)
+		return false, fmt.Errorf("connecting to %s: %w", name, err)
+	}
+	t.lease.Cause = err
+	t.lease.Done(peer.Failed, now)
+	event := peer.OnError
+	if isTimeout(err) {
+		event = peer.OnTimeout
+	}
+	if !s.walk.MayRetry(&p.nextPolicy, event, peer.Progress{}, now) {
+		return false, endWith(StatusBadGateway, "connecting to %s: %w", name, err)
+	}
+	if c := p.logger.Check(zapcore.InfoLevel, "trying the next server"); c != nil {
+		c.Write(zap.String("server", name), zap.Error(err))
+	}
+	return true, nil
+}
+
+// connecting is the context of one attempt to connect: its end is a time, or
+// the session's Abort. It costs neither a timer nor a goroutine.
+type connecting struct {
+	context.Context
+	session *Session
+	at      time.Time
+}
+
+// never is not closed: package net learns of an abort through AfterFunc, and
+// keeps the deadline by itself.
+var never = make(chan struct{})
+
+func (c *connecting) Deadline() (time.Time, bool) { return c.at, true }
+
+func (c *connecting) Done() <-chan struct{} { return never }
+
+func (c *connecting) Err() error {
+	switch {
+	case c.session.aborted.Load():
+		return context.Canceled
+	case time.Now().After(c.at):
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// AfterFunc makes Abort call f; see [context.AfterFunc].
+func (c *connecting) AfterFunc(f func()) func() bool {
+	c.session.stopDial.Store(&f)
+	if c.session.aborted.Load() {
+		f()
+	}
+	return func() bool { return c.session.stopDial.CompareAndSwap(&f, nil) }
 }
 
 // dial connects to one server and says what has to be said first: a PROXY
 // header, then TLS.
 func (p *ProxyPass) dial(s *Session, t *try, address, line string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(p.ConnectTimeout))
-	defer cancel()
-	if !s.onAbort(cancel) {
-		return nil, context.Canceled
-	}
-	network, target := network(address, false)
-	local, err := p.localAddr(s, network)
+	local, err := p.localAddr(s)
 	if err != nil {
-		return nil, err
+		return nil, localError{err}
 	}
-	dialer := net.Dialer{LocalAddr: local, KeepAlive: -1}
-	up, err := dialer.DialContext(ctx, network, target)
+	ctx := &connecting{context.Background(), s, t.started.Add(time.Duration(p.ConnectTimeout))}
+	up, err := dialStream(ctx, address, local)
 	if err != nil {
 		return nil, err
 	}
@@ -126,15 +169,33 @@ func (p *ProxyPass) dial(s *Session, t *try, address, line string) (net.Conn, er
 		return nil, err
 	}
 	if p.SSL != nil {
-		secure := tls.Client(up, p.SSL.clientConfig(s, address, line))
-		if err := secure.HandshakeContext(ctx); err != nil {
-			_ = up.Close()
-			return nil, fmt.Errorf("tls handshake: %w", err)
+		if up, err = p.secure(ctx, s, up, address, line); err != nil {
+			return nil, err
 		}
-		up = secure
 	}
 	t.connect = max(time.Since(t.started), 1)
 	return up, nil
+}
+
+func dialStream(ctx context.Context, address string, local netip.AddrPort) (net.Conn, error) {
+	network, target := network(address, false)
+	d := net.Dialer{KeepAlive: -1} // socket_keepalive turns probes on
+	if local.IsValid() && network == "tcp" {
+		d.LocalAddr = net.TCPAddrFromAddrPort(local)
+	}
+	return d.DialContext(ctx, network, target)
+}
+
+// secure begins TLS with a server.
+func (p *ProxyPass) secure(ctx *connecting, s *Session, up net.Conn, address, line string) (net.Conn, error) {
+	conn := tls.Client(up, p.SSL.clientConfig(s, address, line))
+	_ = up.SetDeadline(ctx.at)
+	if err := conn.HandshakeContext(context.Background()); err != nil {
+		_ = up.Close()
+		return nil, fmt.Errorf("tls handshake: %w", err)
+	}
+	_ = up.SetDeadline(time.Time{})
+	return conn, nil
 }
 
 // tune sets the socket options that were asked for.
@@ -152,13 +213,12 @@ func (p *ProxyPass) tune(c net.Conn) {
 }
 
 // greet sends the PROXY header.
-func (p *ProxyPass) greet(ctx context.Context, s *Session, t *try, up net.Conn) error {
+func (p *ProxyPass) greet(ctx *connecting, s *Session, t *try, up net.Conn) error {
 	header := p.proxyHeader(s)
 	if header == nil {
 		return nil
 	}
-	deadline, _ := ctx.Deadline()
-	_ = up.SetWriteDeadline(deadline)
+	_ = up.SetWriteDeadline(ctx.at)
 	n, err := up.Write(header)
 	t.sent.Add(int64(n))
 	_ = up.SetWriteDeadline(time.Time{})
@@ -190,7 +250,7 @@ func (u *UpstreamTLS) clientConfig(s *Session, address, line string) *tls.Config
 	if c.ServerName == "" {
 		host, _, err := net.SplitHostPort(cmp.Or(line, address))
 		if err != nil {
-			host = line
+			host = "localhost" // a unix socket
 		}
 		c.ServerName = host
 	}
@@ -199,18 +259,25 @@ func (u *UpstreamTLS) clientConfig(s *Session, address, line string) *tls.Config
 			c.NextProtos = append(c.NextProtos, name)
 		}
 	}
+	if line != "" { // else the client's choice, of which there is no end
+		c.ClientSessionCache = u.sessionsWith(address)
+	}
+	if u.NoSNI {
+		withoutSNI(c)
+	}
+	return c
+}
+
+// sessionsWith returns the sessions that can be resumed with a server.
+func (u *UpstreamTLS) sessionsWith(address string) tls.ClientSessionCache {
 	u.mu.Lock()
+	defer u.mu.Unlock()
 	cache := u.sessions[address]
 	if cache == nil {
 		cache = tls.NewLRUClientSessionCache(4)
 		u.sessions[address] = cache
 	}
-	u.mu.Unlock()
-	c.ClientSessionCache = cache
-	if u.NoSNI {
-		withoutSNI(c)
-	}
-	return c
+	return cache
 }
 
 // withoutSNI keeps the name out of the hello but checks the certificate for it.
@@ -251,17 +318,11 @@ func (p *ProxyPass) run(s *Session, up net.Conn, t *try, upload, download int64)
 	session := splice.New(s.Conn, up, splice.Config{
 		Timeout: time.Duration(p.Timeout), HalfClose: p.HalfClose,
 		UploadRate: upload, DownloadRate: download, BufferSize: int(p.BufferSize),
-		Preread: s.preread,
-		FirstByte: func() {
-			now := time.Now()
-			d := max(now.Sub(t.started), 1)
-			t.firstByte.Store(int64(d))
-			if t.lease != nil {
-				t.lease.Observe(peer.FirstByte, d, now)
-			}
-		},
+		Preread: s.preread, FirstByte: t.gotFirstByte,
 	})
-	if !s.onAbort(session.Abort) {
+	s.preread = nil // the session's from here on
+	s.moving.Store(session)
+	if s.aborted.Load() {
 		session.Abort()
 	}
 	greeting := t.sent.Load()
@@ -323,8 +384,14 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout() || errors.Is(err, context.DeadlineExceeded)
 }
 
+// localError is an error of ours, not of a server.
+type localError struct{ error }
+
 // localFailure reports whether this machine could not even try.
 func localFailure(err error) bool {
+	if _, ok := err.(localError); ok {
+		return true
+	}
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.EADDRINUSE, syscall.EACCES} {
 		if errors.Is(err, errno) {
 			return true

@@ -14,6 +14,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/peer"
 )
 
 // Server handles the sessions that come in on some addresses.
@@ -109,8 +111,8 @@ func (s *Server) loadHandlers(ctx caddy.Context) error {
 			s.content = h
 		}
 		s.phases[phase] = append(s.phases[phase], h)
-		if udp, ok := h.(interface{ checkUDP() error }); ok && s.listensUDP() {
-			if err := udp.checkUDP(); err != nil {
+		if checker, ok := h.(protocolChecker); ok {
+			if err := checker.checkProtocols(s.listens()); err != nil {
 				return err
 			}
 		}
@@ -118,11 +120,32 @@ func (s *Server) loadHandlers(ctx caddy.Context) error {
 	if s.content == nil {
 		return fmt.Errorf("no content handler: expected proxy_pass, return or pass")
 	}
+	slices.SortStableFunc(s.phases[PostAccept], func(a, b Handler) int { return rank(a) - rank(b) })
 	return nil
 }
 
-func (s *Server) listensUDP() bool {
-	return slices.ContainsFunc(s.addresses, address.udp)
+// rank is the order within post_accept, nginx's: variables see the address that
+// realip has found.
+func rank(h Handler) int {
+	switch h.(type) {
+	case *ProxyProtocol:
+		return 0
+	case *RealIP:
+		return 1
+	}
+	return 2
+}
+
+// protocolChecker is a handler that does not fit every kind of listener.
+type protocolChecker interface {
+	checkProtocols(tcp, udp bool) error
+}
+
+// listens says what the server's addresses are; unix sockets count as TCP.
+func (s *Server) listens() (tcp, udp bool) {
+	udp = slices.ContainsFunc(s.addresses, address.udp)
+	tcp = slices.ContainsFunc(s.addresses, func(a address) bool { return !a.udp() })
+	return tcp, udp
 }
 
 func (s *Server) start() error {
@@ -153,9 +176,10 @@ func (s *Server) matches(name string) int {
 	return best
 }
 
-// handle runs one TCP session.
+// run runs one TCP session.
 func (s *Session) run(b *servers) {
-	defer s.finish()
+	defer func() { s.finish(recover()) }()
+	s.server.sessions.add(s)
 	if err := s.phase(PostAccept); err != nil {
 		s.end(err)
 		return
@@ -166,28 +190,27 @@ func (s *Session) run(b *servers) {
 			return
 		}
 	}
-	s.server.sessions.add(s)
+	if err := s.runPhases(); err != nil {
+		s.end(err)
+		return
+	}
+	s.status = StatusOK
+}
+
+// runPhases runs what follows post_accept, up to the content.
+func (s *Session) runPhases() error {
 	for p := Preaccess; p <= Content; p++ {
 		if err := s.phase(p); err != nil {
-			s.end(err)
-			return
+			return err
 		}
 	}
-	if s.status == 0 {
-		s.status = StatusOK
-	}
+	return nil
 }
 
 // phase runs the handlers of one phase.
 func (s *Session) phase(p Phase) error {
-	handlers := s.server.phases[p]
-	if len(handlers) == 0 {
-		return nil
-	}
-	if c := s.server.logger.Check(zapcore.DebugLevel, "phase"); c != nil {
-		c.Write(zap.String("phase", p.String()), zap.Uint64("connection", s.number), zap.String("server", s.server.name))
-	}
-	for _, h := range handlers {
+	s.debugPhase(p)
+	for _, h := range s.server.phases[p] {
 		if err := h.Handle(s); err != nil {
 			return err
 		}
@@ -195,13 +218,21 @@ func (s *Session) phase(p Phase) error {
 	return nil
 }
 
+func (s *Session) debugPhase(p Phase) {
+	if c := s.server.logger.Check(zapcore.DebugLevel, "phase"); c != nil {
+		c.Write(zap.String("phase", p.String()), zap.Uint64("connection", s.number),
+			zap.String("server", s.server.name), zap.Int("handlers", len(s.server.phases[p])))
+	}
+}
+
 // end sets the status that err stands for, and logs what is worth it.
 func (s *Session) end(err error) {
 	s.status = statusOf(err)
 	level := zapcore.InfoLevel
-	if s.status == StatusInternal || s.status == StatusBadGateway {
+	switch {
+	case s.status == StatusInternal || s.status == StatusBadGateway:
 		level = zapcore.ErrorLevel
-	} else if s.status == StatusOK {
+	case s.status == StatusOK || s.aborted.Load():
 		level = zapcore.DebugLevel
 	}
 	if c := s.server.logger.Check(level, "session ended early"); c != nil {
@@ -210,17 +241,22 @@ func (s *Session) end(err error) {
 	}
 }
 
-// finish runs whatever ended the session: log handlers, then the clean-up.
-func (s *Session) finish() {
-	if p := recover(); p != nil {
+// finish runs whatever ended the session, a panic included: log handlers, then
+// the clean-up.
+func (s *Session) finish(panicked any) {
+	if panicked != nil {
 		s.status = StatusInternal
-		s.server.logger.Error("panic in a handler", zap.Any("panic", p), zap.Stack("stack"))
+		s.server.logger.Error("panic in a handler", zap.Any("panic", panicked), zap.Stack("stack"))
 	}
 	s.ended = time.Now()
-	for _, h := range s.server.phases[Log] {
-		if err := h.Handle(s); err != nil {
-			s.server.logger.Error("log handler", zap.Error(err))
+	for _, t := range s.tries {
+		if t.lease != nil {
+			t.lease.Done(peer.None, s.ended) // does nothing if it has been given back
 		}
+	}
+	s.debugPhase(Log)
+	for _, h := range s.server.phases[Log] {
+		s.log(h)
 	}
 	for _, giveBack := range s.limits {
 		giveBack()
@@ -229,6 +265,18 @@ func (s *Session) finish() {
 		_ = s.Conn.Close()
 	}
 	s.server.sessions.remove(s)
+}
+
+// log runs one log handler; a broken one keeps nothing from being cleaned up.
+func (s *Session) log(h Handler) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.server.logger.Error("panic in a log handler", zap.Any("panic", p), zap.Stack("stack"))
+		}
+	}()
+	if err := h.Handle(s); err != nil {
+		s.server.logger.Error("log handler", zap.Error(err))
+	}
 }
 
 // registry holds the running sessions of a server.

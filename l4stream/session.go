@@ -18,6 +18,7 @@ import (
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
 	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/clienthello"
 	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/proxyproto"
+	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/splice"
 )
 
 // Session is one client's connection, or for UDP the datagrams from one
@@ -51,8 +52,10 @@ type Session struct {
 	tries   []*try
 	first   try
 
-	received, sent atomic.Int64 // from and to the client
-	abort          atomic.Pointer[func()]
+	received, sent atomic.Int64           // from and to the client
+	walk           peer.Session           // over the group that proxy_pass chose
+	stopDial       atomic.Pointer[func()] // while connecting
+	moving         atomic.Pointer[splice.Session]
 	aborted        atomic.Bool
 }
 
@@ -66,6 +69,19 @@ type try struct {
 	started   time.Time
 	sent      atomic.Int64
 	received  atomic.Int64
+}
+
+// gotFirstByte notes that the server has sent something, the first time.
+func (t *try) gotFirstByte() {
+	if t.firstByte.Load() != 0 {
+		return
+	}
+	now := time.Now()
+	d := max(now.Sub(t.started), 1)
+	t.firstByte.Store(int64(d))
+	if t.lease != nil {
+		t.lease.Observe(peer.FirstByte, d, now)
+	}
 }
 
 var connectionNumber atomic.Uint64
@@ -110,20 +126,22 @@ func (s *Session) setVar(name string, value func() string) {
 	s.vars[name] = value
 }
 
-// onAbort sets what Abort shall do. False: the session has been aborted.
-func (s *Session) onAbort(f func()) bool {
-	s.abort.Store(&f)
-	return !s.aborted.Load()
-}
-
 // Abort ends the session soon. Any goroutine may call it.
 func (s *Session) Abort() {
 	s.aborted.Store(true)
-	if f := s.abort.Load(); f != nil {
-		(*f)()
-	} else if s.raw != nil {
-		_ = s.raw.Close()
+	if s.udp != nil {
+		s.udp.end(StatusOK, nil)
+		return
 	}
+	if m := s.moving.Load(); m != nil {
+		m.Abort()
+		return
+	}
+	if stop := s.stopDial.Load(); stop != nil {
+		(*stop)()
+		return
+	}
+	_ = s.raw.Close()
 }
 
 // newTry begins a try at the server that lease holds, or records that there is
@@ -169,18 +187,21 @@ func (c *prereadConn) CloseWrite() error {
 	return net.ErrClosed
 }
 
+// smallPreread is what a client that says nothing costs while it is waited for.
+const smallPreread = 512
+
 // peek reads more of what the client sends first, for a look: at most limit
 // bytes in all. It returns io.ErrShortBuffer when that many are there.
 func (s *Session) peek(limit int) error {
 	if len(s.preread) >= limit {
 		return io.ErrShortBuffer
 	}
-	if cap(s.preread) < limit {
-		grown := make([]byte, len(s.preread), limit)
+	if len(s.preread) == cap(s.preread) {
+		grown := make([]byte, len(s.preread), min(max(smallPreread, 2*len(s.preread)), limit))
 		copy(grown, s.preread)
 		s.preread = grown
 	}
-	n, err := s.Conn.Read(s.preread[len(s.preread):limit])
+	n, err := s.Conn.Read(s.preread[len(s.preread):min(cap(s.preread), limit)])
 	s.preread = s.preread[:len(s.preread)+n]
 	if n > 0 {
 		return nil

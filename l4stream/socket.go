@@ -62,6 +62,9 @@ type binding struct {
 }
 
 func (b *binding) add(s *Server) error {
+	if slices.Contains(b.servers.list, s) {
+		return fmt.Errorf("listen %s: given twice", b.address)
+	}
 	if b.address.udp() && len(b.servers.list) > 0 {
 		return fmt.Errorf("listen %s: another server has it; UDP servers cannot be told apart by name", b.address)
 	}
@@ -128,7 +131,9 @@ func listen(a address) (*socket, error) {
 		go s.udp.serve(s)
 		return s, nil
 	}
-	ln, err := a.Listen(context.Background(), 0, net.ListenConfig{})
+	// As nginx's sockets, these have no keep-alive probes; socket_keepalive turns
+	// them on.
+	ln, err := a.Listen(context.Background(), 0, net.ListenConfig{KeepAlive: -1})
 	if err != nil {
 		return nil, err
 	}

@@ -73,7 +73,9 @@ func (s *Session) readHello() error {
 	}
 }
 
-// choose makes the server whose name fits the client's hello the session's.
+// choose makes the server whose name fits the client's hello the session's. A
+// PROXY header has been read by then, as the default server says; realip, set
+// and the like are those of the chosen one.
 func (s *Session) choose(b *servers) error {
 	if err := s.readHello(); err != nil {
 		return err
@@ -85,8 +87,14 @@ func (s *Session) choose(b *servers) error {
 			best, rank = server, r
 		}
 	}
-	s.server = best
-	return nil
+	if best == s.server {
+		return nil
+	}
+	// What the server of the address, its default, has set is not for this one.
+	s.server.sessions.remove(s)
+	s.server, s.client, s.vars = best, s.peer, nil
+	s.server.sessions.add(s)
+	return s.phase(PostAccept)
 }
 
 // noArguments is the UnmarshalCaddyfile of handlers that have none.

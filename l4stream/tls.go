@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -79,10 +80,11 @@ func (t *TLS) Provision(ctx caddy.Context) error {
 		}
 		certs = append(certs, cert)
 	}
-	if len(certs) > 0 {
-		for _, p := range t.ConnectionPolicies {
+	for _, p := range t.ConnectionPolicies {
+		if len(certs) > 0 {
 			p.TLSConfig.Certificates, p.TLSConfig.GetCertificate = certs, nil
 		}
+		noteCertificate(p.TLSConfig)
 	}
 	t.config = t.ConnectionPolicies.TLSConfig(ctx)
 	return nil
@@ -103,11 +105,16 @@ func (t *TLS) start() error {
 // Phase implements Handler.
 func (*TLS) Phase() Phase { return SSL }
 
-func (*TLS) checkUDP() error { return errors.New("tls does not work on UDP") }
+func (*TLS) checkProtocols(_, udp bool) error {
+	if udp {
+		return errors.New("tls does not go with udp/ addresses")
+	}
+	return nil
+}
 
 // Handle implements Handler.
 func (t *TLS) Handle(s *Session) error {
-	conn := tls.Server(s.unread(), t.config)
+	conn := tls.Server(&servedConn{s.unread(), s}, t.config)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(t.HandshakeTimeout))
 	defer cancel()
 	if err := conn.HandshakeContext(ctx); err != nil {
@@ -116,6 +123,41 @@ func (t *TLS) Handle(s *Session) error {
 	state := conn.ConnectionState()
 	s.Conn, s.tls = conn, &state
 	return nil
+}
+
+// servedConn is a connection under TLS that knows its session.
+type servedConn struct {
+	net.Conn
+	session *Session
+}
+
+// noteCertificate lets sessions know which certificate they are served with.
+func noteCertificate(c *tls.Config) {
+	static, get := c.Certificates, c.GetCertificate
+	c.Certificates = nil
+	c.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		cert, err := chooseCertificate(hello, static, get)
+		if served, ok := hello.Conn.(*servedConn); ok && err == nil {
+			served.session.cert = cert
+		}
+		return cert, err
+	}
+}
+
+// chooseCertificate does what crypto/tls does with a configuration.
+func chooseCertificate(hello *tls.ClientHelloInfo, static []tls.Certificate, get func(*tls.ClientHelloInfo) (*tls.Certificate, error)) (*tls.Certificate, error) {
+	if get != nil {
+		return get(hello)
+	}
+	for i := range static {
+		if hello.SupportsCertificate(&static[i]) == nil {
+			return &static[i], nil
+		}
+	}
+	if len(static) == 0 {
+		return nil, errors.New("no certificate")
+	}
+	return &static[0], nil
 }
 
 // UnmarshalCaddyfile reads:

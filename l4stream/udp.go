@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -27,6 +28,7 @@ type udpSocket struct {
 
 	mu       sync.Mutex // guards sessions
 	sessions map[udpKey]*udpSession
+	open     atomic.Int64 // sessions, those included that get no more datagrams
 
 	touched []*udpSession // of the batch that is being read
 	full    time.Time     // when the limit of sessions was last logged
@@ -105,16 +107,15 @@ func (u *udpSocket) packet(server *Server, p *udpbatch.Packet) {
 	key := udpKey{p.From, p.Local}
 	u.mu.Lock()
 	s := u.sessions[key]
-	n := len(u.sessions)
 	u.mu.Unlock()
 	if s != nil {
 		s.fromClient(s.strip(p.Data))
 		return
 	}
-	if server.MaxUDPSessions > 0 && n >= server.MaxUDPSessions {
+	if most := server.MaxUDPSessions; most > 0 && u.open.Load() >= int64(most) {
 		if now := time.Now(); now.Sub(u.full) > time.Second {
 			u.full = now
-			server.logger.Warn("too many UDP sessions: datagram dropped", zap.String("server", server.name), zap.Int("max_udp_sessions", server.MaxUDPSessions))
+			server.logger.Warn("too many UDP sessions: datagram dropped", zap.String("server", server.name), zap.Int("max_udp_sessions", most))
 		}
 		return
 	}
@@ -133,19 +134,25 @@ func (u *udpSocket) begin(server *Server, key udpKey, p *udpbatch.Packet) {
 	s.peer = s.client
 	s.udp = &udpSession{socket: u, key: key, session: s, client: p.From, source: u.batch.Source(p.Local)}
 	s.preread = p.Data
+	u.open.Add(1)
+	defer func() {
+		panicked := recover()
+		if panicked == nil && s.udp.isRunning() {
+			return // until its end; see udpSession.finish
+		}
+		s.finish(panicked)
+		u.open.Add(-1)
+	}()
 	s.server.sessions.add(s)
-	for phase := PostAccept; phase <= Content; phase++ {
-		if err := s.phase(phase); err != nil {
-			s.end(err)
-			s.finish()
-			return
-		}
+	err := s.phase(PostAccept)
+	if err == nil {
+		err = s.runPhases()
 	}
-	if !s.udp.running {
-		if s.status == 0 {
-			s.status = StatusOK
-		}
-		s.finish()
+	switch {
+	case err != nil:
+		s.end(err)
+	case !s.udp.isRunning():
+		s.status = StatusOK
 	}
 }
 

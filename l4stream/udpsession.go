@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
 	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/udpbatch"
 )
@@ -28,7 +26,6 @@ type udpSession struct {
 	key     udpKey
 	client  netip.AddrPort
 	source  udpbatch.Source
-	running bool // has a server; ends by itself
 
 	proxy   *ProxyPass
 	try     *try
@@ -36,6 +33,7 @@ type udpSession struct {
 	batch   *udpbatch.Socket
 	toUp    *udpbatch.Sender // used by the socket's goroutine
 	touched bool             // has datagrams to flush; likewise
+	header  []byte           // PROXY header for the next datagram, nil for none
 
 	requests  atomic.Int64
 	responses atomic.Int64
@@ -45,6 +43,7 @@ type udpSession struct {
 	delayed   atomic.Int32 // directions that a rate delays
 
 	mu      sync.Mutex // guards what follows
+	running bool       // has a server; ends by itself
 	ended   bool
 	status  int
 	cause   error
@@ -72,23 +71,31 @@ func (p *ProxyPass) serveUDP(s *Session, group *peer.Group, address string) erro
 		_ = u.up.Close()
 		return err
 	}
-	u.running, u.release = true, make(chan struct{})
 	u.toUp = u.batch.NewSender()
 	u.socket.mu.Lock()
 	u.socket.sessions[u.key] = u
 	u.socket.mu.Unlock()
-	s.onAbort(func() { u.end(StatusOK, nil) })
-	first := s.preread
-	if header := p.proxyHeader(s); header != nil {
-		u.try.sent.Add(int64(len(header)))
-		s.received.Add(-int64(len(header)))
-		first = append(header, first...)
-	}
-	u.timer = time.AfterFunc(time.Duration(p.Timeout), u.checkIdle)
-	u.fromClient(first)
+	u.start()
+	u.upload.bytes += int64(len(s.preread)) // it delays nothing: it was read before there was a rate
+	u.send(s.preread, time.Now())
 	s.preread = nil
 	go u.run()
 	return nil
+}
+
+// start makes the session one that ends by itself.
+func (u *udpSession) start() {
+	u.release = make(chan struct{})
+	if u.proxy.ProxyProtocol != "" {
+		u.header = u.proxy.proxyHeader(u.session)
+	}
+	u.mu.Lock()
+	u.running = true
+	u.timer = time.AfterFunc(time.Duration(u.proxy.Timeout), u.checkIdle)
+	u.mu.Unlock()
+	if u.session.aborted.Load() {
+		u.end(StatusOK, nil)
+	}
 }
 
 // connect takes a server and makes a socket to it.
@@ -98,32 +105,20 @@ func (u *udpSession) connect(group *peer.Group, address string) error {
 		u.try = s.newTry(nil, address, time.Now())
 		return u.dial(address)
 	}
-	var walk peer.Session
-	walk.Begin(group, p.sessionOptions(s, group))
+	s.walk.Begin(group, p.options(s, group))
 	for {
-		now := time.Now()
-		lease, err := walk.Next(now)
-		if err != nil {
-			s.newTry(nil, group.Name(), now)
-			p.logger.Error("no live upstreams", zap.String("group", group.Name()))
-			return endWith(StatusBadGateway, "%w", err)
-		}
-		server := lease.Peer().Server()
-		u.try = s.newTry(lease, server.Name, now)
-		err = u.dial(server.Address)
-		if err == nil {
-			lease.Connected(now)
-			return nil
-		}
-		u.try.end = max(time.Since(now), 1)
-		if localFailure(err) {
-			lease.Done(peer.None, now)
+		var err error
+		if u.try, err = p.next(s, group); err != nil {
 			return err
 		}
-		lease.Cause = err
-		lease.Done(peer.Failed, now)
-		if !walk.MayRetry(&p.next, peer.OnError, peer.Progress{}, now) {
-			return endWith(StatusBadGateway, "connecting to %s: %w", server.Name, err)
+		err = u.dial(u.try.lease.Peer().Server().Address)
+		now := time.Now()
+		if err == nil {
+			u.try.lease.Connected(now)
+			return nil
+		}
+		if again, err := p.failed(s, u.try, err, now); !again {
+			return err
 		}
 	}
 }
@@ -133,11 +128,15 @@ func (u *udpSession) dial(address string) error {
 	if network != "udp" {
 		return errors.New("a unix socket cannot be reached over UDP")
 	}
-	local, err := u.proxy.localAddr(u.session, network)
+	local, err := u.proxy.localAddr(u.session)
 	if err != nil {
-		return err
+		return localError{err}
 	}
-	conn, err := (&net.Dialer{LocalAddr: local}).DialContext(context.Background(), network, target)
+	var d net.Dialer
+	if local.IsValid() {
+		d.LocalAddr = net.UDPAddrFromAddrPort(local)
+	}
+	conn, err := d.DialContext(context.Background(), network, target)
 	if err != nil {
 		return err
 	}
@@ -157,9 +156,20 @@ func (u *udpSession) fromClient(data []byte) {
 	if !u.upload.take(len(data), now) {
 		return
 	}
+	u.send(data, now)
+}
+
+// send passes a datagram of the client on.
+func (u *udpSession) send(data []byte, now time.Time) {
 	u.touch(now)
 	requests := u.requests.Add(1)
 	u.session.received.Add(int64(len(data)))
+	if u.header != nil {
+		data = append(u.header[:len(u.header):len(u.header)], data...)
+		if !u.proxy.ProxyProtocolEvery {
+			u.header = nil
+		}
+	}
 	if !u.toUp.Add(data, netip.AddrPort{}, nil) {
 		u.flushNow()
 		u.toUp.Add(data, netip.AddrPort{}, nil)
@@ -206,9 +216,7 @@ func (u *udpSession) run() {
 
 func (u *udpSession) fromServer(w *udpbatch.Sender, packets []udpbatch.Packet) {
 	now := time.Now()
-	if d := max(now.Sub(u.try.started), 1); u.try.firstByte.CompareAndSwap(0, int64(d)) && u.try.lease != nil {
-		u.try.lease.Observe(peer.FirstByte, d, now)
-	}
+	u.try.gotFirstByte()
 	u.touch(now)
 	for i := range packets {
 		n := int64(len(packets[i].Data))
@@ -300,7 +308,7 @@ func (u *udpSession) refused(err error) { u.end(StatusOK, err) }
 // the server has failed.
 func (u *udpSession) end(status int, cause error) {
 	u.mu.Lock()
-	if u.ended {
+	if u.ended || !u.running {
 		u.mu.Unlock()
 		return
 	}
@@ -335,7 +343,14 @@ func (u *udpSession) finish() {
 	}
 	u.giveBack(outcome)
 	u.session.status = status
-	u.session.finish()
+	u.session.finish(nil)
+	u.socket.open.Add(-1)
+}
+
+func (u *udpSession) isRunning() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.running
 }
 
 func (u *udpSession) giveBack(o peer.Outcome) {
@@ -384,7 +399,11 @@ func (r *datagramRate) take(n int, now time.Time) bool {
 	if r.rate == 0 {
 		return true
 	}
-	if now.Before(r.until) || r.wait(now) > 0 {
+	if now.Before(r.until) {
+		return false
+	}
+	if d := r.wait(now); d > 0 {
+		r.until = now.Add(d)
 		return false
 	}
 	r.until = now.Add(r.read(n))

@@ -1,0 +1,19 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package l4stream_test
+
+import (
+	"testing"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/testnet"
+
+	_ "github.com/caddyserver/caddy/v2/modules/standard"
+
+	_ "github.com/caddy-upstream/caddy-upstream/l4stream"
+	_ "github.com/caddy-upstream/caddy-upstream/leastconn"
+	_ "github.com/caddy-upstream/caddy-upstream/passivehealth"
+	_ "github.com/caddy-upstream/caddy-upstream/smoothrr"
+)
+
+func TestMain(m *testing.M) { testnet.Main(m) }
