@@ -14,7 +14,6 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -320,6 +319,7 @@ func (p *ProxyPass) run(s *Session, up net.Conn, t *try, upload, download int64)
 		UploadRate: upload, DownloadRate: download, BufferSize: int(p.BufferSize),
 		Preread: s.preread, FirstByte: t.gotFirstByte,
 	})
+	preread := len(s.preread)
 	s.preread = nil // the session's from here on
 	s.moving.Store(session)
 	if s.aborted.Load() {
@@ -332,14 +332,13 @@ func (p *ProxyPass) run(s *Session, up net.Conn, t *try, upload, download int64)
 	s.sent.Store(counts.ToClient)
 	t.sent.Store(greeting + counts.ToUpstream)
 	t.received.Store(counts.FromUpstream)
-	splicedBytes.Add(counts.Spliced)
 	now := time.Now()
 	t.end = max(now.Sub(t.started), 1)
 	if t.lease != nil {
 		t.lease.Done(peer.Success, now)
 	}
 	if c := p.logger.Check(zapcore.DebugLevel, "session ended"); c != nil {
-		c.Write(zap.Uint64("connection", s.number), zap.String("reason", reason.String()), zap.Int64("spliced", counts.Spliced))
+		c.Write(zap.Uint64("connection", s.number), zap.String("reason", reason.String()), zap.Int("preread", preread), zap.Int64("spliced", counts.Spliced))
 	}
 }
 
@@ -401,6 +400,3 @@ func localFailure(err error) bool {
 }
 
 func endpoint(addr netip.AddrPort) proxyproto.Endpoint { return proxyproto.Endpoint{Addr: addr} }
-
-// splicedBytes counts what the kernel moved without this process seeing it.
-var splicedBytes atomic.Int64

@@ -83,10 +83,7 @@ func (h *halfClose) replay(v vector) {
 		h.do(step)
 		h.settle(i+1, &want)
 	}
-	line := h.c.WaitLine(h.t, 10*time.Second, "the end of the session", func(testnet.Line) bool {
-		return len(sessions(h.c, h.number)) > 0
-	})
-	_ = line
+	testnet.Eventually(h.t, 10*time.Second, "the end of the session", func() bool { return len(sessions(h.c, h.number)) > 0 })
 	if ended == 0 {
 		ended = len(steps)
 	}
