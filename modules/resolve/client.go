@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -30,8 +29,8 @@ type client struct {
 // answer is what a name has.
 type answer struct {
 	addrs []netip.Addr
-	// valid is how long the answer holds: the smallest TTL, negativeTTL for an
-	// empty one.
+	// valid is how long the answer holds: the smallest TTL of the records that
+	// led to the addresses, negativeTTL if there are none.
 	valid time.Duration
 }
 
@@ -42,8 +41,8 @@ const (
 	systemTTL   = 10 * time.Second
 )
 
-// errTemporary is wrapped by errors that say nothing about the name.
-var errTemporary = errors.New("no usable answer")
+// errNoAnswer is wrapped by errors that say nothing about the name.
+var errNoAnswer = errors.New("no usable answer")
 
 // lookup returns the addresses of name, in the order of the answer. An answer
 // without addresses means that the name does not exist or has none; an error,
@@ -71,35 +70,26 @@ func (c *client) lookup(ctx context.Context, name string) (answer, error) {
 	out := answer{valid: -1}
 	var failed error
 	for i := range kinds { // both are awaited
-		r := <-results[i]
-		if r.err != nil {
+		if r := <-results[i]; r.err != nil {
 			failed = r.err
-			continue
+		} else {
+			out.add(r.msg, name)
 		}
-		out.add(r.msg, name)
 	}
 	if failed != nil {
 		return answer{}, failed
 	}
-	if out.valid < 0 {
+	if len(out.addrs) == 0 {
 		out.valid = negativeTTL
 	}
 	return out, nil
 }
 
-// add takes the addresses of one answer, along its chain of aliases.
+// add takes the addresses of one message, along its chain of aliases.
 func (a *answer) add(msg *dns.Msg, name string) {
-	owner := dns.CanonicalName(name)
-	chain := map[string]bool{owner: true}
-	for range msg.Answer { // aliases may stand in any order
-		for _, rr := range msg.Answer {
-			if cname, ok := rr.(*dns.CNAME); ok && chain[dns.CanonicalName(rr.Header().Name)] {
-				chain[dns.CanonicalName(cname.Target)] = true
-			}
-		}
-	}
+	owners := aliases(msg, name)
 	for _, rr := range msg.Answer {
-		if !chain[dns.CanonicalName(rr.Header().Name)] {
+		if !owners[dns.CanonicalName(rr.Header().Name)] {
 			continue
 		}
 		var ip net.IP
@@ -111,14 +101,28 @@ func (a *answer) add(msg *dns.Msg, name string) {
 		case *dns.CNAME:
 			a.limit(rr.Header().Ttl)
 			continue
-		default:
-			continue
 		}
 		if addr, ok := netip.AddrFromSlice(ip); ok {
 			a.addrs = append(a.addrs, addr.Unmap())
 			a.limit(rr.Header().Ttl)
 		}
 	}
+}
+
+// aliases returns name and what it stands for, by the aliases in msg, which may
+// come in any order. Records of other names are nobody's business.
+func aliases(msg *dns.Msg, name string) map[string]bool {
+	targets := map[string]string{}
+	for _, rr := range msg.Answer {
+		if cname, ok := rr.(*dns.CNAME); ok {
+			targets[dns.CanonicalName(rr.Header().Name)] = dns.CanonicalName(cname.Target)
+		}
+	}
+	owners := map[string]bool{}
+	for owner, ok := dns.CanonicalName(name), true; ok && !owners[owner]; owner, ok = targets[owner] {
+		owners[owner] = true
+	}
+	return owners
 }
 
 func (a *answer) limit(ttl uint32) {
@@ -128,175 +132,113 @@ func (a *answer) limit(ttl uint32) {
 	}
 }
 
-func (c *client) lookupSystem(ctx context.Context, name string) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	network := "ip4"
-	if c.ipv6 {
-		network = "ip"
-	}
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, network, strings.TrimSuffix(name, "."))
-	var notFound *net.DNSError
-	switch {
-	case errors.As(err, &notFound) && notFound.IsNotFound:
-		return answer{valid: negativeTTL}, nil
-	case err != nil:
-		return answer{}, fmt.Errorf("%w: %w", errTemporary, err)
-	}
-	out := answer{valid: systemTTL}
-	for _, ip := range ips {
-		out.addrs = append(out.addrs, ip.Unmap())
-	}
-	return out, nil
-}
-
 // query asks one question, of one name server after the other until one has an
 // answer. That a name does not exist is an answer without records.
 func (c *client) query(ctx context.Context, name string, kind uint16) (*dns.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
+	end, _ := ctx.Deadline()
 	m := new(dns.Msg)
 	m.SetQuestion(dns.Fqdn(name), kind)
-	m.SetEdns0(1232, false)
-	first := c.next.Add(1)
+	first := int(c.next.Add(1) % uint32(len(c.servers)))
 	var failed error
 	for i := range c.servers {
-		server := c.servers[(int(first)+i)%len(c.servers)]
-		msg, err := c.exchange(ctx, m, server, time.Until(deadlineOf(ctx))/time.Duration(len(c.servers)-i))
-		if err == nil {
-			switch msg.Rcode {
-			case dns.RcodeSuccess:
-				return msg, nil
-			case dns.RcodeNameError:
-				msg.Answer = nil
-				return msg, nil
-			}
-			err = fmt.Errorf("%s says %s", server, dns.RcodeToString[msg.Rcode])
+		server := c.servers[(first+i)%len(c.servers)]
+		share := time.Until(end) / time.Duration(len(c.servers)-i)
+		msg, err := exchange(ctx, m, server, share)
+		switch {
+		case err != nil:
+		case msg.Rcode == dns.RcodeSuccess:
+			return msg, nil
+		case msg.Rcode == dns.RcodeNameError:
+			msg.Answer = nil
+			return msg, nil
+		default:
+			err = fmt.Errorf("it answers %s", dns.RcodeToString[msg.Rcode])
 		}
-		failed = err
+		failed = fmt.Errorf("name server %s: %w", server, plain(err))
 	}
-	return nil, fmt.Errorf("%w: %w", errTemporary, failed)
+	return nil, fmt.Errorf("%s of %s: %w: %w", dns.TypeToString[kind], strings.TrimSuffix(name, "."), errNoAnswer, failed)
 }
 
-func deadlineOf(ctx context.Context) time.Time {
-	t, _ := ctx.Deadline()
-	return t
+// plain says in words what the network says in types.
+func plain(err error) error {
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) {
+		return errors.New("timed out")
+	}
+	return err
 }
 
-// udpTries is how often a question is sent to one server: datagrams get lost.
-const udpTries = 2
+const (
+	// udpTries is how often a question is sent to one server: datagrams get lost.
+	udpTries = 2
+	// shortest is the least time that one try waits.
+	shortest = 50 * time.Millisecond
+	// udpSize is the largest answer we ask for in a datagram: what every network
+	// carries in one piece.
+	udpSize = 1232
+)
 
-func (c *client) exchange(ctx context.Context, m *dns.Msg, server string, timeout time.Duration) (*dns.Msg, error) {
-	var msg *dns.Msg
-	var err error
+// exchange asks one server: with EDNS, for larger answers; without it if the
+// server does not know it; over TCP if the answer was cut.
+func exchange(ctx context.Context, m *dns.Msg, server string, timeout time.Duration) (*dns.Msg, error) {
+	q := m.Copy()
+	q.SetEdns0(udpSize, false)
+	msg, err := overUDP(ctx, q, server, timeout/udpTries)
+	if err == nil && (msg.Rcode == dns.RcodeFormatError || msg.Rcode == dns.RcodeNotImplemented) {
+		msg, err = overUDP(ctx, m, server, timeout/udpTries)
+	}
+	if err != nil || !msg.Truncated {
+		return msg, err
+	}
+	return try(ctx, &dns.Client{Net: "tcp", Timeout: max(timeout, shortest)}, q, server)
+}
+
+func overUDP(ctx context.Context, m *dns.Msg, server string, timeout time.Duration) (msg *dns.Msg, err error) {
+	udp := &dns.Client{Net: "udp", Timeout: max(timeout, shortest), UDPSize: udpSize}
 	for range udpTries {
-		udp := dns.Client{Net: "udp", Timeout: max(timeout/udpTries, 50*time.Millisecond), UDPSize: 4096}
 		q := m.Copy()
 		q.Id = uint16(rand.Uint32())
-		if msg, _, err = udp.ExchangeContext(ctx, q, server); err == nil || ctx.Err() != nil {
+		if msg, err = try(ctx, udp, q, server); err == nil || ctx.Err() != nil {
 			break
 		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	if msg.Truncated {
-		tcp := dns.Client{Net: "tcp", Timeout: timeout}
-		msg, _, err = tcp.ExchangeContext(ctx, m.Copy(), server)
 	}
 	return msg, err
 }
 
-// target is one record of a service, with its addresses.
-type target struct {
-	host     string
-	port     uint16
-	priority uint16
-	weight   uint16
-	addrs    []netip.Addr
-}
-
-// lookupService returns the targets of an SRV name. Targets whose addresses are
-// not known are left out, unless that leaves none.
-func (c *client) lookupService(ctx context.Context, name string) ([]target, time.Duration, error) {
-	records, valid, err := c.lookupSRV(ctx, name)
-	if err != nil || len(records) == 0 {
-		return nil, negativeTTL, err
-	}
-	var out []target
-	var failed error
-	missing := false
-	for _, r := range records {
-		a, err := c.lookup(ctx, r.host)
-		switch {
-		case err != nil:
-			failed = err
-			continue
-		case len(a.addrs) == 0:
-			missing = true
-		}
-		valid = min(valid, a.valid)
-		if len(a.addrs) > 0 {
-			r.addrs = a.addrs
-			out = append(out, r)
-		}
-	}
-	if len(out) == 0 && failed != nil && !missing {
-		return nil, 0, failed
-	}
-	return out, valid, nil
-}
-
-func (c *client) lookupSRV(ctx context.Context, name string) ([]target, time.Duration, error) {
-	if len(c.servers) == 0 {
-		return c.lookupSystemSRV(ctx, name)
-	}
-	msg, err := c.query(ctx, name, dns.TypeSRV)
+// try asks once. The library minds the deadline of ctx only, so that its end
+// closes the connection here.
+func try(ctx context.Context, c *dns.Client, q *dns.Msg, server string) (*dns.Msg, error) {
+	conn, err := c.DialContext(ctx, server)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	a := answer{valid: -1}
-	var out []target
-	for _, rr := range msg.Answer {
-		srv, ok := rr.(*dns.SRV)
-		if !ok {
-			continue
-		}
-		a.limit(rr.Header().Ttl)
-		out = append(out, target{host: strings.TrimSuffix(srv.Target, "."), port: srv.Port, priority: srv.Priority, weight: srv.Weight})
-	}
-	return byPriority(out), a.valid, nil
-}
-
-func (c *client) lookupSystemSRV(ctx context.Context, name string) ([]target, time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	_, records, err := net.DefaultResolver.LookupSRV(ctx, "", "", name)
-	var notFound *net.DNSError
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	msg, _, err := c.ExchangeWithConnContext(ctx, q, conn)
 	switch {
-	case errors.As(err, &notFound) && notFound.IsNotFound:
-		return nil, negativeTTL, nil
+	case err != nil && ctx.Err() != nil:
+		return nil, ctx.Err()
 	case err != nil:
-		return nil, 0, fmt.Errorf("%w: %w", errTemporary, err)
+		return nil, err
 	}
-	var out []target
-	for _, r := range records {
-		out = append(out, target{host: strings.TrimSuffix(r.Target, "."), port: r.Port, priority: r.Priority, weight: r.Weight})
-	}
-	return byPriority(out), systemTTL, nil
+	return msg, matches(msg, q)
 }
 
-// byPriority sorts targets so that equal answers look equal, whatever order the
-// name server gave them.
-func byPriority(list []target) []target {
-	slices.SortStableFunc(list, func(a, b target) int {
-		if a.priority != b.priority {
-			return int(a.priority) - int(b.priority)
+var errMismatch = errors.New("it answers another question")
+
+// matches checks that msg is an answer to the question q.
+func matches(msg, q *dns.Msg) error {
+	if !msg.Response || len(msg.Question) > 1 || len(msg.Question) == 0 && msg.Rcode == dns.RcodeSuccess {
+		return errMismatch
+	}
+	for _, answered := range msg.Question {
+		asked := q.Question[0]
+		if answered.Qtype != asked.Qtype || answered.Qclass != asked.Qclass ||
+			dns.CanonicalName(answered.Name) != dns.CanonicalName(asked.Name) {
+			return errMismatch
 		}
-		if a.host != b.host {
-			return strings.Compare(a.host, b.host)
-		}
-		return int(a.port) - int(b.port)
-	})
-	return list
+	}
+	return nil
 }

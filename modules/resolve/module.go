@@ -1,27 +1,6 @@
 // Copyright 2026 The caddy-upstream Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resolve follows the names of servers in DNS: A, AAAA and SRV records,
-// asked for again when they expire, as nginx's `resolve` does.
-//
-//	upstream app {
-//		server app.internal:8080 resolve
-//		server db.internal service=_postgres._tcp resolve
-//		resolver 127.0.0.53 valid=30s ipv6=off
-//	}
-//
-// A and AAAA records are asked for together, and both answers are awaited. An
-// answer replaces the addresses of its line: those that stay keep all their
-// state, those that are gone finish what they are doing. A name that does not
-// exist has no addresses; any other failure changes nothing and is retried.
-//
-// With `service=`, the line's name is looked up as an SRV record. The records of
-// the lowest priority become primary servers, all others backups; weights and
-// ports come from the records.
-//
-// Without `resolver` the system's resolver is asked, which also knows
-// /etc/hosts; it tells no lifetime, so that names are then asked for again every
-// 10 seconds.
 package resolve
 
 import (
@@ -55,12 +34,16 @@ type DNS struct {
 	// Ask for IPv6 addresses: `on` (default) or `off`.
 	IPv6 string `json:"ipv6,omitempty"`
 
-	// How long a look-up may take. Default: 30s.
+	// How long a look-up may take, and at least a second of waiting until the next
+	// one after a failure. Default: 5s (nginx's resolver_timeout is 30s, longer
+	// than most people wait for a new address).
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 
 	client *client
 	logger *zap.Logger
 }
+
+const defaultTimeout = 5 * time.Second
 
 // CaddyModule returns the Caddy module information.
 func (*DNS) CaddyModule() caddy.ModuleInfo {
@@ -78,7 +61,7 @@ func (d *DNS) Provision(ctx caddy.Context) error {
 	}
 	d.client = &client{ipv6: d.IPv6 != "off", timeout: time.Duration(d.Timeout)}
 	if d.client.timeout == 0 {
-		d.client.timeout = 30 * time.Second
+		d.client.timeout = defaultTimeout
 	}
 	for _, a := range d.Addresses {
 		server, err := serverAddress(a)
@@ -94,14 +77,10 @@ func serverAddress(text string) (string, error) {
 	if ip, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
 		return net.JoinHostPort(ip.String(), "53"), nil
 	}
-	host, port, err := net.SplitHostPort(text)
-	if err != nil || host == "" || port == "" {
-		return "", fmt.Errorf("address %q: expected the IP address of a name server, with or without a port", text)
+	if ap, err := netip.ParseAddrPort(text); err == nil && ap.Port() > 0 {
+		return ap.String(), nil
 	}
-	if _, err := netip.ParseAddr(host); err != nil {
-		return "", fmt.Errorf("address %q: expected an IP address: names of name servers cannot be looked up", text)
-	}
-	return text, nil
+	return "", fmt.Errorf("address %q: expected the IP address of a name server, with or without a port; names of name servers are not looked up", text)
 }
 
 // Lookup implements upstream.Resolver.
@@ -191,6 +170,9 @@ func (d *DNS) UnmarshalCaddyfile(disp *caddyfile.Dispenser) error {
 	}
 	if err := table.Parse(params); err != nil {
 		return disp.Errf("resolver: %v", err)
+	}
+	if disp.NextBlock(disp.Nesting()) {
+		return disp.Err("resolver: unexpected block: everything stands on the line")
 	}
 	return nil
 }
