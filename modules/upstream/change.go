@@ -84,8 +84,8 @@ func (r *Runtime) change(match string, edit func([]line) ([]line, error)) (strin
 // unknown is a live state that knows no host name.
 type unknown struct{}
 
-func (unknown) addressesOf(string) []string   { return nil }
-func (unknown) peersOf(*Server) []peer.Server { return nil }
+func (unknown) addressesOf(string) []string { return nil }
+func (unknown) keeps(string, error)         {}
 
 // add appends a server.
 func (r *Runtime) add(ctx context.Context, match string, s *Server) (string, error) {
@@ -94,10 +94,13 @@ func (r *Runtime) add(ctx context.Context, match string, s *Server) (string, err
 		return "", &changeError{http.StatusBadRequest, err}
 	}
 	return r.change(match, func(lines []line) ([]line, error) {
-		if indexOf(lines, s.id()) >= 0 {
+		switch {
+		case indexOf(lines, s.id()) >= 0:
 			return nil, refuse(http.StatusConflict, "server %s is there already", s.id())
+		case s.Resolve && r.inForce.resolver == nil:
+			return nil, refuse(http.StatusBadRequest, "server %s: resolve: no resolver is in this build", s.id())
 		}
-		return append(lines, line{s, peers}), nil
+		return append(lines, line{server: s, peers: peers}), nil
 	})
 }
 
@@ -137,33 +140,32 @@ func (r *Runtime) patch(match, id string, fields map[string]json.RawMessage) (st
 		if err != nil {
 			return nil, &changeError{http.StatusBadRequest, err}
 		}
-		base, err := s.base(lineOf(lines[i]))
+		peers, err := s.again(&lines[i])
 		if err != nil {
 			return nil, &changeError{http.StatusBadRequest, err}
 		}
-		peers := slices.Clone(lines[i].peers)
-		for j := range peers {
-			was := peers[j]
-			peers[j] = base
-			peers[j].ID, peers[j].Address, peers[j].Name, peers[j].Line = was.ID, was.Address, was.Name, was.Line
-			if s.Service != "" { // from the SRV record
-				peers[j].Backup = base.Backup || was.Backup
-				if s.Weight == nil || *s.Weight == 1 {
-					peers[j].Weight = was.Weight
-				}
-			}
-		}
-		lines[i] = line{s, peers}
+		lines[i] = line{s, peers, lines[i].found}
 		return lines, nil
 	})
 }
 
-// lineOf is the text of a server as its peers know it.
-func lineOf(l line) string {
-	if len(l.peers) > 0 {
-		return l.peers[0].Line
+// again returns the peers of l with the parameters of s, a line of the same
+// address.
+func (s *Server) again(l *line) ([]peer.Server, error) {
+	if s.Resolve {
+		return s.located(l.found)
 	}
-	return l.server.Address
+	base, err := s.base(lineText(s))
+	if err != nil {
+		return nil, err
+	}
+	peers := slices.Clone(l.peers)
+	for i := range peers {
+		was := peers[i]
+		peers[i] = base
+		peers[i].ID, peers[i].Address, peers[i].Name = was.ID, was.Address, was.Name
+	}
+	return peers, nil
 }
 
 // merge returns s with fields set, as if they had been configured.

@@ -4,7 +4,6 @@
 package upstream
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -114,13 +113,7 @@ func (g *Group) provision(ctx caddy.Context, name string) error {
 	if g.lines, err = resolveLines(ctx, g.Servers, g.runtime); err != nil {
 		return err
 	}
-	var lookedUp []peer.Server // what resolve finds is no part of the configuration
-	for _, l := range g.lines {
-		if !l.server.Resolve {
-			lookedUp = append(lookedUp, l.peers...)
-		}
-	}
-	resolved, err := json.Marshal(lookedUp)
+	resolved, err := json.Marshal(g.generation().config.Servers) // not those with resolve
 	if err != nil {
 		return err
 	}
@@ -147,18 +140,20 @@ func (g *Group) loadGuests(ctx caddy.Context) error {
 	return g.loadTracker(ctx)
 }
 
-// loadResolver loads the resolver, if a server or the configuration asks for one.
+// loadResolver loads the resolver. The default one is loaded although no server
+// has resolve, for one that the API adds; then it need not be in the build.
 func (g *Group) loadResolver(ctx caddy.Context) error {
-	if g.ResolverRaw == nil {
-		if !slices.ContainsFunc(g.Servers, func(s *Server) bool { return s != nil && s.Resolve }) {
-			return nil
-		}
+	raw := g.ResolverRaw
+	if raw == nil {
 		g.ResolverRaw = json.RawMessage(defaultResolver)
 	}
 	g.resolverKey = string(g.ResolverRaw)
 	mod, err := ctx.LoadModule(g, "ResolverRaw")
 	if err != nil {
-		return missing("resolver", "resolver", "upstream.resolvers", g.ResolverRaw, err)
+		if raw == nil && !slices.ContainsFunc(g.Servers, func(s *Server) bool { return s != nil && s.Resolve }) {
+			return nil
+		}
+		return missing("resolver", "resolver", "upstream.resolvers", json.RawMessage(g.resolverKey), err)
 	}
 	var ok bool
 	if g.resolver, ok = mod.(Resolver); !ok {
@@ -202,26 +197,6 @@ func missing(field, key, namespace string, raw json.RawMessage, err error) error
 		known = append(known, m.ID.Name())
 	}
 	return fmt.Errorf("%s: unknown %s %q: expected %s", field, key, name, strings.Join(known, " or "))
-}
-
-// resolveLines returns the peers of all servers and checks what only the
-// whole list can show.
-func resolveLines(ctx context.Context, servers []*Server, known running) ([]line, error) {
-	lines := make([]line, len(servers))
-	for i, s := range servers {
-		if s == nil {
-			return nil, fmt.Errorf("server %d is null", i)
-		}
-		if s.Address == "" {
-			return nil, fmt.Errorf("server %d: the address is missing", i)
-		}
-		peers, err := s.peers(ctx, known)
-		if err != nil {
-			return nil, err
-		}
-		lines[i] = line{s, peers}
-	}
-	return lines, checkLines(lines)
 }
 
 func checkLines(lines []line) error {

@@ -6,13 +6,12 @@ package upstream
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
@@ -55,29 +54,53 @@ type Located struct {
 	Backup bool
 }
 
+// lineText is the address of s with its placeholders replaced.
+func lineText(s *Server) string {
+	address, err := settle(s.Address)
+	if err != nil {
+		return s.Address // refused when the line was read
+	}
+	return address
+}
+
+// asks is query for a line that has been read.
+func (s *Server) asks() (Query, error) { return s.query(lineText(s)) }
+
 // query returns what s asks for.
 func (s *Server) query(address string) (Query, error) {
-	if s.Service != "" {
-		if !s.Resolve {
-			return Query{}, fmt.Errorf("service= needs resolve")
-		}
-		if strings.Contains(address, ":") {
-			return Query{}, fmt.Errorf("a port beside service=: expected a name alone, the ports come from the SRV records")
-		}
-		return Query{Host: address, Service: s.Service}, nil
+	if s.Service != "" && !s.Resolve {
+		return Query{}, fmt.Errorf("service= needs resolve")
 	}
-	host, port, err := splitHostPort(address)
+	if s.Service != "" && strings.Contains(address, ":") {
+		return Query{}, fmt.Errorf("a port beside service=: expected a name alone, the ports come from the SRV records")
+	}
+	host, port, path, err := splitAddress(address)
 	if err != nil {
 		return Query{}, err
 	}
-	if _, err := netip.ParseAddr(host); err == nil {
-		return Query{}, fmt.Errorf("resolve beside an IP address: expected a host name")
+	if _, err := netip.ParseAddr(host); err == nil || path != "" {
+		return Query{}, fmt.Errorf("resolve: expected a host name, and not an address that needs no look-up")
 	}
-	return Query{Host: host, Port: port}, nil
+	if s.Service != "" {
+		port = 0
+	}
+	return Query{Host: host, Port: port, Service: s.Service}, nil
 }
 
-// fromRecords returns the peers of a line for an answer.
-func fromRecords(base peer.Server, s *Server, records []Located) []peer.Server {
+// name is what the query is about, for the log.
+func (q Query) name() string {
+	if q.Service != "" {
+		return q.Service + " of " + q.Host
+	}
+	return q.Host
+}
+
+// located returns the peers of s for an answer.
+func (s *Server) located(records []Located) ([]peer.Server, error) {
+	base, err := s.base(lineText(s))
+	if err != nil {
+		return nil, err
+	}
 	used := map[string]int{}
 	out := make([]peer.Server, len(records))
 	for i, r := range records {
@@ -97,7 +120,7 @@ func fromRecords(base peer.Server, s *Server, records []Located) []peer.Server {
 		}
 		out[i] = p
 	}
-	return out
+	return out, nil
 }
 
 // lineKey names what a line asks for; lines of successive configurations with
@@ -141,7 +164,7 @@ func (r *Runtime) followLocked() {
 }
 
 func (r *Runtime) startLocked(key string, s *Server) {
-	q, err := s.query(caddy.NewReplacer().ReplaceKnown(s.Address, ""))
+	q, err := s.asks()
 	if err != nil {
 		return // refused when the line was read
 	}
@@ -176,13 +199,13 @@ func (f *follower) ask(ctx context.Context) time.Duration {
 	}
 	r := f.runtime
 	if err == nil {
-		err = r.resolved(f.key, answer)
+		err = r.resolved(ctx, f.key, answer.Servers)
 	}
 	logger := r.logger.Load()
-	fields := []zap.Field{zap.String("group", r.key.name), zap.String("name", f.query.Host)}
+	fields := []zap.Field{zap.String("group", r.key.name), zap.String("name", f.query.name())}
 	if err != nil {
 		if !f.failing {
-			logger.Warn("looking up a server failed: its addresses stay as they are", append(fields, zap.Error(err))...)
+			logger.Warn("looking up a server failed: it keeps its addresses", append(fields, zap.Error(err))...)
 		}
 		f.failing = true
 		return f.resolver.RetryAfter()
@@ -194,35 +217,51 @@ func (f *follower) ask(ctx context.Context) time.Duration {
 	return answer.Valid + time.Second
 }
 
-// resolved gives the lines that ask for key the addresses of an answer.
-func (r *Runtime) resolved(key string, answer Answer) error {
+// resolved gives the line that asks for key the addresses of an answer, unless
+// the follower that asked has been ended.
+func (r *Runtime) resolved(ctx context.Context, key string, found []Located) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	lines := make([]line, len(r.inForce.lines))
-	copy(lines, r.inForce.lines)
-	changed := false
-	for i, l := range lines {
-		if !l.server.Resolve || l.server.lineKey() != key {
-			continue
-		}
-		base, err := l.server.base(l.server.Address)
-		if err != nil {
-			return err
-		}
-		peers := fromRecords(base, l.server, answer.Servers)
-		if l.server.Service == "" {
-			peers = inOrder(l.peers, peers)
-		}
-		if !equalPeers(peers, l.peers) {
-			lines[i].peers = peers
-			changed = true
-		}
-	}
-	if !changed {
+	if ctx.Err() != nil {
 		return nil
 	}
-	r.logger.Load().Info("servers resolved", zap.String("group", r.key.name), zap.String("name", key), zap.Int("addresses", len(answer.Servers)))
-	return r.replaceLocked(r.inForce.with(lines))
+	i := slices.IndexFunc(r.inForce.lines, func(l line) bool { return l.server.Resolve && l.server.lineKey() == key })
+	if i < 0 {
+		return nil
+	}
+	lines := slices.Clone(r.inForce.lines)
+	l := &lines[i]
+	peers, err := l.server.located(found)
+	if err != nil {
+		return err
+	}
+	if l.server.Service == "" {
+		peers = inOrder(l.peers, peers)
+	}
+	before := l.peers
+	l.peers, l.found = peers, found
+	if slices.Equal(peers, before) {
+		r.enforcedLocked(r.inForce.with(lines))
+		return nil
+	}
+	if err := r.replaceLocked(r.inForce.with(lines)); err != nil {
+		return err
+	}
+	fields := []zap.Field{zap.String("group", r.key.name), zap.String("server", l.server.id()), zap.Strings("addresses", addressesOf(peers))}
+	if len(peers) == 0 {
+		r.logger.Load().Warn("the name of a server has no addresses", fields...)
+	} else {
+		r.logger.Load().Info("server resolved", fields...)
+	}
+	return nil
+}
+
+func addressesOf(peers []peer.Server) []string {
+	out := make([]string, len(peers))
+	for i := range peers {
+		out[i] = peers[i].Address
+	}
+	return out
 }
 
 // inOrder keeps the order of the peers that stay and appends new ones, so that
@@ -247,58 +286,39 @@ func inOrder(old, next []peer.Server) []peer.Server {
 	return out
 }
 
-func equalPeers(a, b []peer.Server) bool {
-	if len(a) != len(b) {
-		return false
+// resolvedLocked returns g with the addresses that are known in its lines with
+// resolve: what lines that ask for the same name have in force, with the new
+// line's parameters.
+func (r *Runtime) resolvedLocked(g *generation) *generation {
+	if r.inForce == nil || !slices.ContainsFunc(g.lines, func(l line) bool { return l.server.Resolve }) {
+		return g
 	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
+	lines := slices.Clone(g.lines)
+	for i := range lines {
+		if lines[i].server.Resolve {
+			r.recallLocked(&lines[i])
 		}
 	}
-	return true
+	return g.with(lines)
 }
 
-// knownPeers are the peers of a line that resolves, before the first answer:
-// those that the running configuration has for the same name, with the new
-// line's parameters.
-func (s *Server) knownPeers(base peer.Server, known []peer.Server) []peer.Server {
-	records := make([]Located, 0, len(known))
-	for _, k := range known {
-		addr, err := netip.ParseAddrPort(k.Address)
-		if err != nil {
+// recallLocked gives l the last answer that a line in force had to its question.
+func (r *Runtime) recallLocked(l *line) {
+	q, err := l.server.asks()
+	if err != nil {
+		return // refused when the line was read
+	}
+	for _, known := range r.inForce.lines {
+		if k, err := known.server.asks(); err != nil || !known.server.Resolve || k.Host != q.Host || k.Service != q.Service {
 			continue
 		}
-		r := Located{Addr: addr, Host: k.Line, Weight: k.Weight, Backup: k.Backup}
-		if s.Service == "" {
-			if _, port, err := splitHostPort(s.Address); err == nil {
-				r.Addr = netip.AddrPortFrom(addr.Addr(), port)
+		l.found = slices.Clone(known.found)
+		for i := range l.found {
+			if q.Service == "" {
+				l.found[i].Addr = netip.AddrPortFrom(l.found[i].Addr.Addr(), q.Port)
 			}
 		}
-		records = append(records, r)
+		l.peers, _ = l.server.located(l.found)
+		return
 	}
-	return fromRecords(base, s, records)
-}
-
-// hostOnly is the name that a line asks for, without its port.
-func hostOnly(address string) string {
-	if host, _, err := net.SplitHostPort(address); err == nil {
-		return host
-	}
-	return address
-}
-
-// peersOf returns the peers that lines asking for the same name have in force.
-func (r *Runtime) peersOf(s *Server) []peer.Server {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.inForce == nil {
-		return nil
-	}
-	for _, l := range r.inForce.lines {
-		if l.server.Resolve && l.server.Service == s.Service && hostOnly(l.server.Address) == hostOnly(s.Address) {
-			return l.peers
-		}
-	}
-	return nil
 }

@@ -65,6 +65,8 @@ type started struct {
 type line struct {
 	server *Server
 	peers  []peer.Server
+	// found is the last answer for a line with resolve, nil before the first.
+	found []Located
 }
 
 // with returns g with other lines.
@@ -179,7 +181,7 @@ func (r *Runtime) applyLocked(g *generation) error {
 		r.enforcedLocked(g.with(r.inForce.lines))
 		return nil
 	}
-	return r.replaceLocked(g)
+	return r.replaceLocked(r.resolvedLocked(g))
 }
 
 // replaceLocked brings g into force whatever was before. While more than one
@@ -231,6 +233,11 @@ func (r *Runtime) addressesOf(line string) []string {
 		}
 	}
 	return out
+}
+
+func (r *Runtime) keeps(line string, err error) {
+	r.logger.Load().Warn("looking up a server failed: it keeps its addresses",
+		zap.String("group", r.key.name), zap.String("server", line), zap.Error(err))
 }
 
 // Shared implements exchange.Store.

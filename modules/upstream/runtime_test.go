@@ -49,7 +49,7 @@ func testGeneration(servers ...string) *generation {
 
 func testLine(server string) line {
 	address := server + ":80"
-	return line{&Server{ID: server, Address: address}, []peer.Server{{
+	return line{server: &Server{ID: server, Address: address}, peers: []peer.Server{{
 		ID: server, Address: address, Name: address, Line: address, Weight: 1, MaxFails: 1, FailTimeout: time.Second,
 	}}}
 }

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"time"
 
@@ -60,18 +59,6 @@ type Server struct {
 	Service string `json:"service,omitempty"`
 }
 
-// lookupTimeout bounds the name look-ups of one server while a configuration
-// is loaded.
-const lookupTimeout = 5 * time.Second
-
-// running is the live state that a configuration is read against.
-type running interface {
-	// addressesOf returns the addresses that the host name of a line has.
-	addressesOf(line string) []string
-	// peersOf returns the peers of a line with resolve.
-	peersOf(s *Server) []peer.Server
-}
-
 // peers returns the peers of s, one for each address.
 func (s *Server) peers(ctx context.Context, known running) ([]peer.Server, error) {
 	address, err := settle(s.Address)
@@ -86,7 +73,7 @@ func (s *Server) peers(ctx context.Context, known running) ([]peer.Server, error
 		if _, err := s.query(address); err != nil {
 			return nil, fmt.Errorf("server %s: %w", s.Address, err)
 		}
-		return s.knownPeers(base, known.peersOf(s)), nil
+		return nil, nil // they come with the first answer, or from what is running
 	}
 	host, port, path, err := splitAddress(address)
 	if err != nil {
@@ -101,17 +88,9 @@ func (s *Server) peers(ctx context.Context, known running) ([]peer.Server, error
 		base.Name = base.Address
 		return []peer.Server{base}, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-	defer cancel()
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	var addresses []string
-	for _, ip := range ips {
-		addresses = append(addresses, netip.AddrPortFrom(ip.Unmap(), port).String())
-	}
+	addresses, err := lookUp(ctx, host, port, base.Line, known)
 	if err != nil {
-		if addresses = known.addressesOf(base.Line); addresses == nil {
-			return nil, fmt.Errorf("server %s: looking up %q: %w", s.Address, host, err)
-		}
+		return nil, fmt.Errorf("server %s: %w", s.Address, err)
 	}
 	out := make([]peer.Server, len(addresses))
 	for i, a := range addresses {
