@@ -121,6 +121,9 @@ func (g *Group) Apply(c Config, now time.Time) error {
 		} else {
 			p = g.newPeerLocked(s)
 		}
+		if p.list == nil || p.conf.Load().Down && !s.Down {
+			g.enrollLocked(p, now)
+		}
 		g.members[s.ID] = p
 		l := g.lists[0]
 		if s.Backup {
@@ -137,7 +140,8 @@ func (g *Group) Apply(c Config, now time.Time) error {
 		g.dismissLocked(l)
 	}
 	g.forgetLocked()
-	g.single = g.onlyPeer(c.SingleCountsDown)
+	g.countDown = c.SingleCountsDown
+	g.single = g.onlyPeer()
 	for i, l := range g.lists {
 		l.settle(prev[i], now)
 		l.balancer = c.Method.NewBalancer(l, prev[i].balancer)
@@ -253,7 +257,11 @@ func (l *List) adopt(p *Peer, s *Server, rename bool) {
 	p.eligible, p.up = false, false
 	if s.usable() {
 		l.usable++
-		if !p.downSince.IsZero() {
+		ill := p.ill()
+		if ill {
+			l.ill++
+		}
+		if ill || !p.downSince.IsZero() {
 			l.out++
 		}
 	}
@@ -290,12 +298,12 @@ func (l *List) rebuild(now time.Time) {
 }
 
 // onlyPeer returns the peer of a group that has but one.
-func (g *Group) onlyPeer(countDown bool) *Peer {
+func (g *Group) onlyPeer() *Peer {
 	var only *Peer
 	for _, l := range g.lists {
 		for _, p := range l.peers {
 			switch {
-			case !countDown && !p.conf.Load().usable():
+			case !g.countDown && (!p.conf.Load().usable() || p.ill() && !l.panics):
 			case l.backup || only != nil:
 				return nil
 			default:

@@ -34,16 +34,20 @@ type Group struct {
 	lists   [2]*List
 	members map[string]*Peer // by ID
 	applied uint64           // how often a configuration came into force
-	single  *Peer            // the only peer, exempt from passive health; nil if there are more
-	removed []*Peer
-	retain  bool // removed peers stay although nobody holds them
-	secret  string
-	guards  Guards
-	queue   queue
-	ramping []*Peer // starting slowly
-	back    returns
-	events  []Event
-	scratch []*Peer
+	// countDown: servers that are down, draining or failed by a check count for
+	// single.
+	countDown bool
+	single    *Peer // the only peer, exempt from passive health; nil if there are more
+	checks    []*Check
+	removed   []*Peer
+	retain    bool // removed peers stay although nobody holds them
+	secret    string
+	guards    Guards
+	queue     queue
+	ramping   []*Peer // starting slowly
+	back      returns
+	events    []Event
+	scratch   []*Peer
 
 	// Counted only for leases taken while there is a retry budget.
 	active, retrying atomic.Int64
@@ -62,6 +66,10 @@ const (
 	// ProbeWanted: the time out of a peer whose server wants a probe is over.
 	// Answer with Group.Probed.
 	ProbeWanted
+	// ServerUnhealthy: a peer has failed an active check. ServerHealthy: it has
+	// passed it again.
+	ServerUnhealthy
+	ServerHealthy
 	// PanicBegins and PanicEnds: so few peers of a list are up that the judgement
 	// of the tracker is ignored, and not any more. Peer is the one that tipped it.
 	PanicBegins
@@ -72,10 +80,12 @@ const (
 type Event struct {
 	Kind EventKind
 	Peer *Peer
-	// Fails and Cause are set for ServerDown.
+	// Fails and Cause are set for ServerDown; Check, which is the name of the
+	// check, and Cause for ServerUnhealthy.
 	Fails int
 	Cause error
-	// DownFor is set for ServerUp.
+	Check string
+	// DownFor is set for ServerUp and, with Check, for ServerHealthy.
 	DownFor time.Duration
 }
 
@@ -186,11 +196,15 @@ func (g *Group) noteLocked(p *Peer, before time.Time, cause error, now time.Time
 	case !until.IsZero() && p.downSince.IsZero():
 		p.downSince = now
 		g.events = append(g.events, Event{Kind: ServerDown, Peer: p, Fails: p.health.Fails, Cause: cause})
-		g.outLocked(p, 1, now)
+		if !p.ill() {
+			g.outLocked(p, 1, now)
+		}
 	case until.IsZero() && !p.downSince.IsZero():
 		g.events = append(g.events, Event{Kind: ServerUp, Peer: p, DownFor: now.Sub(p.downSince)})
 		p.downSince = time.Time{}
-		g.outLocked(p, -1, now)
+		if !p.ill() {
+			g.outLocked(p, -1, now)
+		}
 		g.rampLocked(p, now)
 	}
 }

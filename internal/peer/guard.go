@@ -65,13 +65,14 @@ func (g *Group) panicLocked(p *Peer, now time.Time) {
 		return
 	}
 	l.panics = panics
+	g.aloneLocked()
 	kind := PanicEnds
 	if panics {
 		kind = PanicBegins
 	}
 	g.events = append(g.events, Event{Kind: kind, Peer: p})
 	for _, q := range l.peers {
-		if !q.health.Until.IsZero() {
+		if !q.health.Until.IsZero() || len(q.verdicts) > 0 {
 			q.refreshLocked(now)
 		}
 	}

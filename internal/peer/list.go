@@ -24,7 +24,8 @@ type List struct {
 	eligible int   // peers that may be picked
 	up       int   // peers that are up, full ones included
 	upWeight int64 // their configured weight
-	out      int   // usable peers that the tracker has disabled and not trusted again
+	out      int   // usable peers that the tracker has disabled and not trusted again, or that are ill
+	ill      int   // usable peers that an active check has out
 	panics   bool  // so few are up that health is ignored
 
 	// Made when first asked for, until the list is built anew.

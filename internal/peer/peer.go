@@ -49,7 +49,8 @@ type Peer struct {
 	fails     uint64
 	lastFail  time.Time
 	lastErr   string
-	mark      uint64 // of the Apply that last saw the peer
+	verdicts  []verdict // why active checks have it out; few
+	mark      uint64    // of the Apply that last saw the peer
 	sid       atomic.Pointer[string]
 
 	// Aux belongs to the front that uses the group; Options.OnPeer sets it.
@@ -124,9 +125,12 @@ func (p *Peer) mayHint(now time.Time) bool {
 	return p.list != nil && !p.masked && !s.Down && p.hedges == 0 && !p.full(s) && p.healthy(s, now)
 }
 
-// healthy reports whether the tracker allows the peer, which needs a list.
+// healthy reports whether checks and the tracker allow the peer, which needs a
+// list.
 func (p *Peer) healthy(s *Server, now time.Time) bool {
 	switch {
+	case p.barred():
+		return false
 	case p.health.Until.IsZero() || p.list.panics:
 		return true
 	case !now.After(p.health.Until):

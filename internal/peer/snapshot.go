@@ -36,6 +36,8 @@ type State struct {
 	AwaitsProbe bool
 	// Masked: not available, says the front.
 	Masked bool
+	// Checks are the active checks that have it out.
+	Checks []CheckState
 }
 
 // Status is the state of a group that is not one of its peers'.
@@ -62,7 +64,7 @@ func (g *Group) Status() Status {
 
 // Available reports whether the peer could have been picked.
 func (s *State) Available(now time.Time) bool {
-	return !s.Removed && !s.Full && !s.Masked && !s.Hedged && !s.AwaitsProbe &&
+	return !s.Removed && !s.Full && !s.Masked && !s.Hedged && !s.AwaitsProbe && len(s.Checks) == 0 &&
 		s.Server.usable() && !now.Before(s.Until)
 }
 
@@ -91,6 +93,7 @@ func (p *Peer) stateLocked() State {
 		Picks: p.picks, Failures: p.fails, LastFailure: p.lastFail, LastError: p.lastErr,
 		SlowStart: p.percent(), Draining: s.Drain && p.conns.Load() > 0,
 		Spared: p.spared, Hedged: p.hedges > 0, AwaitsProbe: s.Probe && p.probe == probeWanted, Masked: p.masked,
+		Checks: p.checkStates(),
 	}
 }
 
