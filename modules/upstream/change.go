@@ -4,15 +4,16 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
 )
@@ -61,8 +62,10 @@ func (r *Runtime) change(match string, edit func([]line) ([]line, error)) (strin
 	if r.inForce == nil {
 		return "", refuse(http.StatusConflict, "group %s is not running", r.key.name)
 	}
-	if match != "" && match != "*" && match != etag(r.inForce.lines) {
-		return "", refuse(http.StatusPreconditionFailed, "If-Match %s: the servers have changed, their ETag is %s", match, etag(r.inForce.lines))
+	if match != "" {
+		if tag := etag(r.inForce.lines); !matches(match, tag) {
+			return "", refuse(http.StatusPreconditionFailed, "If-Match %s: the servers have changed, their ETag is %s", match, tag)
+		}
 	}
 	lines, err := edit(slices.Clone(r.inForce.lines))
 	if err != nil {
@@ -75,10 +78,23 @@ func (r *Runtime) change(match string, edit func([]line) ([]line, error)) (strin
 		}
 		return "", &changeError{status, err}
 	}
+	if r.inForce.resolver == nil && slices.ContainsFunc(lines, func(l line) bool { return l.server.Resolve }) {
+		return "", refuse(http.StatusConflict, "resolve: group %s has no resolver: give its configuration one", r.key.name)
+	}
 	if err := r.replaceLocked(r.inForce.with(lines)); err != nil {
 		return "", &changeError{http.StatusBadRequest, err}
 	}
 	return etag(lines), nil
+}
+
+// matches reports whether an If-Match header names tag. A weak tag never does.
+func matches(header, tag string) bool {
+	for m := range strings.SplitSeq(header, ",") {
+		if m = strings.TrimSpace(m); m == "*" || m == tag {
+			return true
+		}
+	}
+	return false
 }
 
 // unknown is a live state that knows no host name.
@@ -105,15 +121,31 @@ func (r *Runtime) add(ctx context.Context, match string, s *Server) (string, err
 }
 
 // remove takes a server out; what it is doing it finishes.
-func (r *Runtime) remove(match, id string) error {
-	_, err := r.change(match, func(lines []line) ([]line, error) {
-		i := indexOf(lines, id)
-		if i < 0 {
-			return nil, refuse(http.StatusNotFound, "no server %q in group %q", id, r.key.name)
+func (r *Runtime) remove(match, id string) (string, error) {
+	return r.change(match, func(lines []line) ([]line, error) {
+		i, err := r.find(lines, id)
+		if err != nil {
+			return nil, err
 		}
 		return slices.Delete(lines, i, i+1), nil
 	})
-	return err
+}
+
+// find returns the place of a server, or says that there is none.
+func (r *Runtime) find(lines []line, id string) (int, error) {
+	if i := indexOf(lines, id); i >= 0 {
+		return i, nil
+	}
+	for _, l := range lines {
+		if slices.ContainsFunc(l.peers, func(p peer.Server) bool { return p.ID == id }) {
+			return -1, refuse(http.StatusNotFound, "%q is one address of server %q of group %q: change that one", id, l.server.id(), r.key.name)
+		}
+	}
+	return -1, r.noServer(id)
+}
+
+func (r *Runtime) noServer(id string) error {
+	return refuse(http.StatusNotFound, "no server %q in group %q", id, r.key.name)
 }
 
 // fixed are the fields of a server that a change cannot touch, with the reason.
@@ -125,18 +157,18 @@ var fixed = map[string]string{
 }
 
 // patch changes fields of a server; null puts a field back to its default.
-func (r *Runtime) patch(match, id string, fields map[string]json.RawMessage) (string, error) {
-	for name := range fields {
+func (r *Runtime) patch(match, id string, fields map[string]json.RawMessage) (s *Server, tag string, err error) {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if why, ok := fixed[name]; ok {
-			return "", refuse(http.StatusBadRequest, "%s cannot be changed: %s", name, why)
+			return nil, "", refuse(http.StatusBadRequest, "field %q cannot be changed: %s", name, why)
 		}
 	}
-	return r.change(match, func(lines []line) ([]line, error) {
-		i := indexOf(lines, id)
-		if i < 0 {
-			return nil, refuse(http.StatusNotFound, "no server %q in group %q", id, r.key.name)
+	tag, err = r.change(match, func(lines []line) ([]line, error) {
+		i, err := r.find(lines, id)
+		if err != nil {
+			return nil, err
 		}
-		s, err := lines[i].server.merge(fields)
+		s, err = lines[i].server.merge(fields)
 		if err != nil {
 			return nil, &changeError{http.StatusBadRequest, err}
 		}
@@ -147,6 +179,7 @@ func (r *Runtime) patch(match, id string, fields map[string]json.RawMessage) (st
 		lines[i] = line{s, peers, lines[i].found}
 		return lines, nil
 	})
+	return s, tag, err
 }
 
 // again returns the peers of l with the parameters of s, a line of the same
@@ -181,64 +214,13 @@ func (s *Server) merge(fields map[string]json.RawMessage) (*Server, error) {
 	for name, value := range fields {
 		if string(value) == "null" {
 			delete(all, name)
-			if !knownField(name) {
-				return nil, fmt.Errorf("unknown field %q", name)
-			}
 			continue
 		}
 		all[name] = value
 	}
-	merged, err := json.Marshal(all)
-	if err != nil {
-		return nil, err
-	}
-	out := new(Server)
-	return out, strictJSON(merged, out)
-}
-
-func knownField(name string) bool {
-	return strictJSON([]byte(`{"`+name+`":null}`), new(Server)) == nil
+	return serverFrom(all)
 }
 
 func indexOf(lines []line, id string) int {
 	return slices.IndexFunc(lines, func(l line) bool { return l.server.id() == id })
-}
-
-// strictJSON decodes one JSON value and refuses unknown fields and what follows
-// it. Errors name the field.
-func strictJSON(raw []byte, v any) error {
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.DisallowUnknownFields()
-	err := dec.Decode(v)
-	var wrongType *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &wrongType):
-		return fmt.Errorf("field %q: got a JSON %s, expected %s", wrongType.Field, wrongType.Value, jsonName(wrongType))
-	case err != nil:
-		return fmt.Errorf("%s", trimJSON(err))
-	}
-	if dec.More() {
-		return errors.New("unexpected text after the JSON object")
-	}
-	return nil
-}
-
-func jsonName(e *json.UnmarshalTypeError) string {
-	switch e.Type.Kind().String() {
-	case "string":
-		return "a string"
-	case "bool":
-		return "true or false"
-	case "int", "int64":
-		return "a whole number"
-	}
-	return "an object"
-}
-
-func trimJSON(err error) string {
-	const prefix = "json: "
-	if text := err.Error(); len(text) > len(prefix) && text[:len(prefix)] == prefix {
-		return text[len(prefix):]
-	}
-	return "not JSON: " + err.Error()
 }

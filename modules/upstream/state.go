@@ -1,0 +1,263 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package upstream
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/peer"
+)
+
+// GroupState is a group as the API shows it.
+type GroupState struct {
+	Name string `json:"name"`
+	// Static is true for the list of addresses of a handler, which has no name
+	// of its own in the configuration.
+	Static bool `json:"static,omitempty"`
+	// Queue is the number of requests that wait for a server, QueueLimit its bound.
+	Queue      int `json:"queue,omitempty"`
+	QueueLimit int `json:"queue_limit,omitempty"`
+	// Panic: so few servers are up that their health is ignored.
+	Panic bool `json:"panic,omitempty"`
+	// Servers are the peers: primaries, backups, and removed ones that still hold
+	// requests. A server with several addresses has one entry for each.
+	Servers []ServerState `json:"servers"`
+}
+
+// ServerState is a server as the API shows it: its configuration, and state.
+type ServerState struct {
+	ID string `json:"id"`
+	// Server is the id of the server of which this is one address, if it has
+	// an id of its own: changes are made by that one.
+	Server      string `json:"server,omitempty"`
+	Address     string `json:"address"`
+	Weight      int    `json:"weight"`
+	MaxConns    int    `json:"max_conns"`
+	MaxFails    int    `json:"max_fails"`
+	FailTimeout string `json:"fail_timeout"`
+	SlowStart   string `json:"slow_start,omitempty"`
+	Route       string `json:"route,omitempty"`
+	Service     string `json:"service,omitempty"`
+	Resolve     bool   `json:"resolve,omitempty"`
+	Backup      bool   `json:"backup,omitempty"`
+	Down        bool   `json:"down,omitempty"`
+	Drain       bool   `json:"drain,omitempty"`
+
+	// State of a server with several addresses is the sum of theirs.
+	State LiveState `json:"state"`
+
+	// Peers are the addresses of a server whose address is a name. Only the
+	// answer about one server has them.
+	Peers []ServerState `json:"peers,omitempty"`
+}
+
+// LiveState is what changes by itself.
+type LiveState struct {
+	// State is up, down, draining, unhealthy, full, unresolved or removed.
+	State           string `json:"state"`
+	Conns           int64  `json:"conns"`
+	CurrentWeight   int64  `json:"current_weight"`
+	EffectiveWeight int64  `json:"effective_weight"`
+	Fails           int    `json:"fails"`
+	// UnhealthyFor is the time left until an unhealthy server is tried again.
+	UnhealthyFor string     `json:"unhealthy_for,omitempty"`
+	DownSince    *time.Time `json:"down_since,omitempty"`
+	// SlowStart is how much of its weight a server has that starts slowly, in percent.
+	SlowStart   int        `json:"slow_start_percent,omitempty"`
+	Picks       uint64     `json:"picks"`
+	Failures    uint64     `json:"failures"`
+	LastFailure *time.Time `json:"last_failure,omitempty"`
+	LastError   string     `json:"last_error,omitempty"`
+}
+
+// Groups returns the state of all groups in use, by name.
+func Groups(now time.Time) []GroupState {
+	out := []GroupState{}
+	for _, r := range allRuntimes() {
+		state, _ := r.state(now)
+		out = append(out, state)
+	}
+	return out
+}
+
+// allRuntimes are the groups in use, by name; named ones before lists of
+// addresses of the same name.
+func allRuntimes() []*Runtime {
+	var out []*Runtime
+	runtimes.Range(func(_, v any) bool {
+		out = append(out, v.(*Runtime))
+		return true
+	})
+	slices.SortFunc(out, func(a, b *Runtime) int {
+		return cmp.Or(strings.Compare(a.key.name, b.key.name), strings.Compare(a.key.list, b.key.list))
+	})
+	return out
+}
+
+// runtimeByName returns the state of a group, nil if it is not in use.
+func runtimeByName(name string) *Runtime {
+	for _, r := range allRuntimes() {
+		if r.key.name == name {
+			return r
+		}
+	}
+	return nil
+}
+
+// state returns what the API shows of the group, and the ETag of its servers.
+func (r *Runtime) state(now time.Time) (GroupState, string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	status := r.group.Status()
+	g := GroupState{
+		Name: r.key.name, Static: r.key.list != "", Servers: []ServerState{},
+		Queue: status.Waiting, QueueLimit: status.QueueLimit, Panic: status.Panic || status.BackupPanic,
+	}
+	lines := r.linesLocked()
+	owners := make(map[string]*Server, len(lines))
+	for _, l := range lines {
+		for _, p := range l.peers {
+			owners[p.ID] = l.server
+		}
+	}
+	for _, s := range r.group.Snapshot() {
+		owner := owners[s.Server.ID]
+		if s.Removed {
+			owner = nil
+		}
+		g.Servers = append(g.Servers, peerState(s, owner, now))
+	}
+	for _, l := range lines {
+		if len(l.peers) == 0 {
+			g.Servers = append(g.Servers, unresolved(l.server))
+		}
+	}
+	return g, etag(lines)
+}
+
+func (r *Runtime) linesLocked() []line {
+	if r.inForce == nil {
+		return nil
+	}
+	return r.inForce.lines
+}
+
+// serverState returns one server: by its id, or by that of one of its addresses.
+func (r *Runtime) serverState(id string, now time.Time) (ServerState, string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	lines := r.linesLocked()
+	var owner *Server   // of all that is looked for
+	var wanted []string // ids of peers
+	for _, l := range lines {
+		for _, p := range l.peers {
+			if l.server.id() == id || p.ID == id {
+				owner, wanted = l.server, append(wanted, p.ID)
+			}
+		}
+	}
+	if i := indexOf(lines, id); i >= 0 && len(lines[i].peers) == 0 {
+		return unresolved(lines[i].server), etag(lines), nil
+	}
+	if owner == nil {
+		wanted = []string{id} // removed?
+	}
+	var found []ServerState
+	for _, s := range r.group.Snapshot() {
+		if slices.Contains(wanted, s.Server.ID) && s.Removed == (owner == nil) {
+			found = append(found, peerState(s, owner, now))
+		}
+	}
+	switch {
+	case len(found) == 0:
+		return ServerState{}, "", r.noServer(id)
+	case found[0].ID == id || owner == nil:
+		return found[0], etag(lines), nil
+	}
+	return whole(owner, found), etag(lines), nil
+}
+
+// whole is a server with several addresses.
+func whole(s *Server, peers []ServerState) ServerState {
+	out := unresolved(s)
+	out.Peers = peers
+	for i, p := range peers {
+		if i == 0 || p.State.State == "up" {
+			out.State.State = p.State.State
+		}
+		out.State.Conns += p.State.Conns
+		out.State.Picks += p.State.Picks
+		out.State.Failures += p.State.Failures
+		out.State.CurrentWeight += p.State.CurrentWeight
+		out.State.EffectiveWeight += p.State.EffectiveWeight
+		if at := p.State.LastFailure; at != nil && (out.State.LastFailure == nil || at.After(*out.State.LastFailure)) {
+			out.State.LastFailure, out.State.LastError = at, p.State.LastError
+		}
+	}
+	return out
+}
+
+// unresolved is a server of which no address is known.
+func unresolved(s *Server) ServerState {
+	base, _ := s.base(s.Address) // checked when it was configured
+	out := peerState(peer.State{Server: base}, s, time.Time{})
+	out.ID, out.Server, out.Address = s.id(), "", s.Address
+	out.State = LiveState{State: "unresolved"}
+	return out
+}
+
+// peerState is one address; owner is the server that has it, nil if none has.
+func peerState(s peer.State, owner *Server, now time.Time) ServerState {
+	out := ServerState{
+		ID: s.Server.ID, Address: s.Server.Address, Weight: s.Server.Weight, MaxConns: s.Server.MaxConns,
+		MaxFails: s.Server.MaxFails, FailTimeout: s.Server.FailTimeout.String(), Route: s.Server.Route,
+		Backup: s.Server.Backup, Down: s.Server.Down, Drain: s.Server.Drain,
+		State: LiveState{
+			State: stateName(s, now), Conns: s.Conns,
+			CurrentWeight: s.CurrentWeight, EffectiveWeight: s.EffectiveWeight,
+			Fails: s.Fails, DownSince: timePtr(s.DownSince), Picks: s.Picks, Failures: s.Failures,
+			LastFailure: timePtr(s.LastFailure), LastError: s.LastError,
+		},
+	}
+	if s.Server.SlowStart > 0 {
+		out.SlowStart = s.Server.SlowStart.String()
+		out.State.SlowStart = s.SlowStart
+	}
+	if owner != nil {
+		if id := owner.id(); id != s.Server.ID {
+			out.Server = id
+		}
+		out.Resolve, out.Service = owner.Resolve, owner.Service
+	}
+	if left := s.Until.Sub(now); left > 0 {
+		out.State.UnhealthyFor = left.Round(time.Millisecond).String()
+	}
+	return out
+}
+
+func stateName(s peer.State, now time.Time) string {
+	switch {
+	case s.Removed:
+		return "removed"
+	case s.Server.Down:
+		return "down"
+	case s.Server.Drain:
+		return "draining"
+	case s.Until.After(now):
+		return "unhealthy"
+	case s.Full:
+		return "full"
+	}
+	return "up"
+}
+
+func timePtr(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
