@@ -335,7 +335,7 @@ func TestAServerAddedWithResolveIsFollowed(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantPeers(t, r, "10.0.0.1:80*1 10.0.0.2:80*1")
-		if err := r.remove("", "b.test:80"); err != nil {
+		if _, err := r.remove("", "b.test:80"); err != nil {
 			t.Fatal(err)
 		}
 		wantPeers(t, r, "10.0.0.1:80*1")
