@@ -100,7 +100,7 @@ func TestARefusedChangeSaysWhyAndChangesNothing(t *testing.T) {
 		{"POST", servers, `{"address":"10.0.0.1:80","fail_timeout":"soon"}`, "", 400, `field "fail_timeout": time: invalid duration "soon"`},
 		{"POST", servers, `{"address":"10.0.0.1:80","down":"yes"}`, "", 400, `field "down": got a JSON string, expected true or false`},
 		{"POST", servers, "{\"address\":\"\xff\"}", "", 400, "not JSON: invalid UTF-8"},
-		{"POST", servers, `{"address":"app.test:80","resolve":true}`, "", 409, "resolve: group refuse has no resolver: give its configuration one"},
+		{"POST", servers, `{"address":"app.test:80","resolve":true}`, "", 400, "server app.test:80: resolve: no resolver is in this build"},
 		{"POST", servers, `{"id":"a","address":"10.0.0.1:80"}`, "", 409, "server a is there already"},
 		{"POST", servers, `{"address":"10.0.0.1:80"}`, `If-Match "0000000000000000"`, 412, ""},
 		{"POST", servers, `{"address":"10.0.0.1:80"}`, "If-Match W/" + tag, 412, ""},
