@@ -62,32 +62,45 @@ func (p *Pass) Handle(s *Session) error {
 	if err != nil || len(list) != 1 {
 		return endWith(StatusInternal, "pass: %q is not the address of a listener", escape(to))
 	}
-	key := list[0].key()
-	if passListeners.has(key) {
-		if passListeners.give(key, s.unread()) {
-			s.Conn = nil
+	for _, key := range []string{list[0].key(), anyHost(list[0]).key()} {
+		if passListeners.give(key, s) {
 			return nil
 		}
-		return endWith(StatusOK, "pass: %s has just been closed", escape(to))
+		if servers := listening(key); servers != nil {
+			p.handOver(s, servers)
+			return nil
+		}
 	}
-	var servers *servers
+	return endWith(StatusOK, "pass: nothing listens on %s", escape(to))
+}
+
+// anyHost is the address of a listener that takes connections for a, too.
+func anyHost(a address) address {
+	if !a.IsUnixNetwork() {
+		a.Host = ""
+	}
+	return a
+}
+
+// listening returns the servers of a TCP or unix socket of ours, nil without.
+func listening(key string) (out *servers) {
 	sockets.Range(func(k, v any) bool {
 		if k == key && v.(*socket).tcp != nil {
-			servers = v.(*socket).current.Load()
-			return false
+			out = v.(*socket).current.Load()
 		}
-		return true
+		return out == nil
 	})
-	if servers == nil {
-		return endWith(StatusOK, "pass: nothing listens on %s", escape(to))
-	}
+	return out
+}
+
+// handOver begins another session with the connection of s.
+func (p *Pass) handOver(s *Session, servers *servers) {
 	next := newSession(servers.list[0], s.Conn)
 	next.raw, next.passes = s.raw, s.passes+1
 	next.client, next.peer, next.local = s.client, s.peer, s.local
 	next.header, next.tls, next.cert, next.preread = s.header, s.tls, s.cert, s.preread
 	s.Conn, s.preread = nil, nil
 	go next.run(servers)
-	return nil
 }
 
 // UnmarshalCaddyfile reads `pass <address>`.
@@ -150,14 +163,23 @@ func listenerKey(addr net.Addr) string {
 	return addr.String()
 }
 
+// give hands the connection of s to the listener opened last. False: there is
+// none.
+func (r *passRegistry) give(key string, s *Session) bool {
+	if !r.has(key) || !r.giveConn(key, s.unread()) {
+		return false
+	}
+	s.Conn = nil
+	return true
+}
+
 func (r *passRegistry) has(key string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.byKey[key]) > 0
 }
 
-// give hands conn to the listener opened last. False: all have been closed.
-func (r *passRegistry) give(key string, conn net.Conn) bool {
+func (r *passRegistry) giveConn(key string, conn net.Conn) bool {
 	r.mu.Lock()
 	list := r.byKey[key]
 	r.mu.Unlock()
@@ -207,7 +229,7 @@ func (l *passListener) acceptAll() {
 		case l.accepted <- accepted{conn, err}:
 		case <-l.closed:
 			// accepted while the configuration changes: it is the next one's
-			if conn != nil && !passListeners.give(l.key, conn) {
+			if conn != nil && !passListeners.giveConn(l.key, conn) {
 				_ = conn.Close()
 			}
 			return

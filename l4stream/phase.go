@@ -52,6 +52,8 @@ const (
 type End struct {
 	Status int
 	Err    error
+	// Client: it is the client's doing, and no error of ours or of a server's.
+	Client bool
 }
 
 func (e *End) Error() string { return fmt.Sprintf("status %d: %v", e.Status, e.Err) }
@@ -60,6 +62,11 @@ func (e *End) Unwrap() error { return e.Err }
 
 func endWith(status int, format string, args ...any) error {
 	return &End{Status: status, Err: fmt.Errorf(format, args...)}
+}
+
+func blamesClient(err error) bool {
+	var e *End
+	return errors.As(err, &e) && e.Client
 }
 
 // statusOf is the status that err ends a session with.

@@ -230,10 +230,11 @@ func (s *Session) end(err error) {
 	s.status = statusOf(err)
 	level := zapcore.InfoLevel
 	switch {
-	case s.status == StatusInternal || s.status == StatusBadGateway:
-		level = zapcore.ErrorLevel
 	case s.status == StatusOK || s.aborted.Load():
 		level = zapcore.DebugLevel
+	case blamesClient(err):
+	case s.status == StatusInternal || s.status == StatusBadGateway:
+		level = zapcore.ErrorLevel
 	}
 	if c := s.server.logger.Check(level, "session ended early"); c != nil {
 		c.Write(zap.String("remote_addr", addrText(s.client)), zap.String("server", s.server.name),

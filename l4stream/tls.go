@@ -6,14 +6,18 @@ package l4stream
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddytls"
+	"github.com/caddyserver/certmagic"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
 )
@@ -87,7 +91,39 @@ func (t *TLS) Provision(ctx caddy.Context) error {
 		noteCertificate(p.TLSConfig)
 	}
 	t.config = t.ConnectionPolicies.TLSConfig(ctx)
+	return t.provisionInternal()
+}
+
+// provisionInternal makes Caddy's own authority the issuer for names that no
+// public one gives certificates for, as Caddy's HTTP servers do, unless the
+// configuration says what is to be done for them.
+func (t *TLS) provisionInternal() error {
+	var names []string
+	for _, name := range t.Subjects {
+		if !certmagic.SubjectQualifiesForPublicCert(name) && !t.hasPolicy(name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	err := t.app.AddAutomationPolicy(&caddytls.AutomationPolicy{
+		SubjectsRaw: names,
+		IssuersRaw:  []json.RawMessage{json.RawMessage(`{"module":"internal"}`)},
+	})
+	if err != nil {
+		return fmt.Errorf("certificates for %s: %w", strings.Join(names, ", "), err)
+	}
 	return nil
+}
+
+func (t *TLS) hasPolicy(name string) bool {
+	if t.app.Automation == nil {
+		return false
+	}
+	return slices.ContainsFunc(t.app.Automation.Policies, func(p *caddytls.AutomationPolicy) bool {
+		return len(p.SubjectsRaw) == 0 || slices.ContainsFunc(p.SubjectsRaw, func(s string) bool { return certmagic.MatchWildcard(name, s) })
+	})
 }
 
 // start asks Caddy to manage the certificates.
@@ -118,7 +154,7 @@ func (t *TLS) Handle(s *Session) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(t.HandshakeTimeout))
 	defer cancel()
 	if err := conn.HandshakeContext(ctx); err != nil {
-		return endWith(StatusInternal, "tls handshake: %w", err)
+		return &End{Status: StatusInternal, Err: fmt.Errorf("tls handshake: %w", err), Client: true}
 	}
 	state := conn.ConnectionState()
 	s.Conn, s.tls = conn, &state
