@@ -96,6 +96,7 @@ func (a *App) Stop() error {
 	err := a.close()
 	timeout := time.Duration(a.ShutdownTimeout)
 	if !caddy.Exiting() {
+		outliving.add(a.Servers)
 		if timeout > 0 {
 			time.AfterFunc(timeout, a.abortSessions)
 		}
@@ -104,12 +105,41 @@ func (a *App) Stop() error {
 	if timeout == 0 {
 		timeout = a.grace()
 	}
+	outliving.add(a.Servers)
+	outliving.drain(timeout)
+	return err
+}
+
+// outliving are the sessions of configurations that have ended.
+var outliving ended
+
+type ended struct {
+	mu   sync.Mutex // guards list
+	list []*registry
+}
+
+// add takes in the sessions of servers that are to go, and lets go of what has
+// no sessions any more.
+func (e *ended) add(servers map[string]*Server) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.list = slices.DeleteFunc(e.list, (*registry).none)
+	for _, s := range servers {
+		e.list = append(e.list, &s.sessions)
+	}
+}
+
+// drain waits at most for timeout until all sessions have ended, and then ends
+// them.
+func (e *ended) drain(timeout time.Duration) {
+	e.mu.Lock()
+	list := slices.Clone(e.list)
+	e.mu.Unlock()
 	var wait sync.WaitGroup
-	for _, s := range a.Servers {
-		wait.Go(func() { s.sessions.drain(timeout) })
+	for _, r := range list {
+		wait.Go(func() { r.drain(timeout) })
 	}
 	wait.Wait()
-	return err
 }
 
 // grace is the time that the HTTP servers have for the same thing.

@@ -298,6 +298,12 @@ func (r *registry) add(s *Session) {
 	}
 }
 
+func (r *registry) none() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.open) == 0
+}
+
 func (r *registry) remove(s *Session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
