@@ -62,6 +62,7 @@ func (p *ProxyPass) connect(s *Session, group *peer.Group, address string) (net.
 		now := time.Now()
 		if err == nil {
 			t.lease.Connected(now)
+			t.lease.Peer().Stats.Sessions.Add(1)
 			return up, t, nil
 		}
 		if again, err := p.failed(s, t, err, now); !again {
@@ -99,12 +100,12 @@ func (p *ProxyPass) failed(s *Session, t *try, err error, now time.Time) (again 
 		t.lease.Done(peer.None, now)
 		return false, fmt.Errorf("connecting to %s: %w", name, err)
 	}
-	t.lease.Cause = err
-	t.lease.Done(peer.Failed, now)
 	event := peer.OnError
 	if isTimeout(err) {
 		event = peer.OnTimeout
 	}
+	t.lease.Cause, t.lease.Reason = err, event
+	t.lease.Done(peer.Failed, now)
 	if !s.walk.MayRetry(&p.nextPolicy, event, peer.Progress{}, now) {
 		return false, endWith(StatusBadGateway, "connecting to %s: %w", name, err)
 	}
@@ -335,6 +336,7 @@ func (p *ProxyPass) run(s *Session, up net.Conn, t *try, upload, download int64)
 	now := time.Now()
 	t.end = max(now.Sub(t.started), 1)
 	if t.lease != nil {
+		t.count(now)
 		t.lease.Done(peer.Success, now)
 	}
 	if c := p.logger.Check(zapcore.DebugLevel, "session ended"); c != nil {

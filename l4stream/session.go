@@ -81,6 +81,7 @@ func (t *try) gotFirstByte() {
 	t.firstByte.Store(int64(d))
 	if t.lease != nil {
 		t.lease.Observe(peer.FirstByte, d, now)
+		peer.Record(&t.lease.Peer().Stats.Header, d, now)
 	}
 }
 

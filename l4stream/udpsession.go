@@ -115,6 +115,7 @@ func (u *udpSession) connect(group *peer.Group, address string) error {
 		now := time.Now()
 		if err == nil {
 			u.try.lease.Connected(now)
+			u.try.lease.Peer().Stats.Sessions.Add(1)
 			return nil
 		}
 		if again, err := p.failed(s, u.try, err, now); !again {
@@ -357,6 +358,7 @@ func (u *udpSession) giveBack(o peer.Outcome) {
 	now := time.Now()
 	u.try.end = max(now.Sub(u.try.started), 1)
 	if u.try.lease != nil {
+		u.try.count(now)
 		u.try.lease.Done(o, now)
 	}
 }

@@ -18,6 +18,8 @@ type Lease struct {
 
 	// Cause says why a lease ends with Failed; set before Done, for the log.
 	Cause error
+	// Reason is the condition that Failed stands for; set before Done.
+	Reason Conditions
 
 	session  *Session
 	peer     *Peer
@@ -98,6 +100,9 @@ func (g *Group) doneLocked(l *Lease, o Outcome, now time.Time) {
 	}
 	if o == Stale {
 		o = Failed
+	}
+	if o == Failed {
+		p.reasons[ReasonOf(l.Reason)]++
 	}
 	g.outcomeLocked(p, o, l.Cause, now)
 	g.retireLocked(p)

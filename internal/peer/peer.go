@@ -39,19 +39,26 @@ type Peer struct {
 	class *class
 	// ceil is the weight in the list's unit, less while the peer starts slowly,
 	// which began at rampFrom (zero: it does not).
-	ceil   int64
-	picks  uint64
-	health Health
+	ceil  int64
+	picks uint64
+	// selected is when the peer was last picked, in ns.
+	selected int64
+	health   Health
 
 	rampFrom  time.Time
 	hedges    int       // dials that are so slow that another peer was asked as well
 	downSince time.Time // zero: not disabled by the tracker
 	fails     uint64
+	retries   uint64 // picks that were not the first of their session
+	reasons   Reasons
 	lastFail  time.Time
 	lastErr   string
 	verdicts  []verdict // why active checks have it out; few
 	mark      uint64    // of the Apply that last saw the peer
 	sid       atomic.Pointer[string]
+
+	// Stats is counted by the fronts.
+	Stats Stats
 
 	// Aux belongs to the front that uses the group; Options.OnPeer sets it.
 	Aux any

@@ -104,6 +104,9 @@ func (g *Group) leaseLocked(s *Session, retry bool, now time.Time) (*Lease, erro
 			g.retrying.Add(1)
 		}
 	}
+	if retry {
+		p.retries++
+	}
 	if !s.picked {
 		s.picked = true
 		s.tries = g.lists[0].usable + g.lists[1].usable
@@ -172,6 +175,7 @@ func (g *Group) pickSingleLocked(s *Session, now time.Time) *Peer {
 		return nil
 	}
 	p.picks++
+	p.selected = now.UnixNano()
 	p.conns.Add(1)
 	if !contains(s.tried, p) { // it may not be the only one for long
 		s.tried = append(s.tried, p)
@@ -183,6 +187,7 @@ func (g *Group) pickSingleLocked(s *Session, now time.Time) *Peer {
 // bookLocked takes a slot on p, which is not a single peer.
 func (g *Group) bookLocked(s *Session, p *Peer, now time.Time) {
 	p.picks++
+	p.selected = now.UnixNano()
 	p.conns.Add(1)
 	s.tried = append(s.tried, p)
 	before := p.health.Until

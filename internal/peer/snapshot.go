@@ -19,10 +19,16 @@ type State struct {
 	// the peer is not disabled; DownSince when that began.
 	Fails            int
 	Until, DownSince time.Time
-	// Picks and Failures count since the peer was added.
-	Picks, Failures uint64
-	LastFailure     time.Time
-	LastError       string
+	// Picks and Failures count since the peer was added; Retries are the picks
+	// that were not the first of their session. Selected is the time of the last.
+	Picks, Retries, Failures uint64
+	Selected                 time.Time
+	// Reasons are the failures of tries; others come from probes.
+	Reasons Reasons
+	// Stats is live: it goes on counting.
+	Stats       *Stats
+	LastFailure time.Time
+	LastError   string
 	// SlowStart is how much of its weight the peer has, in percent: less than 100
 	// while it starts slowly.
 	SlowStart int
@@ -86,7 +92,12 @@ func (g *Group) Snapshot() []State {
 
 func (p *Peer) stateLocked() State {
 	s := p.conf.Load()
+	var selected time.Time
+	if p.selected != 0 {
+		selected = time.Unix(0, p.selected)
+	}
 	return State{
+		Retries: p.retries, Selected: selected, Reasons: p.reasons, Stats: &p.Stats,
 		Server: *s, Conns: p.conns.Load(), Removed: p.list == nil, Full: p.full(s),
 		CurrentWeight: p.currentWeight(), EffectiveWeight: p.health.Weight,
 		Fails: p.health.Fails, Until: p.health.Until, DownSince: p.downSince,
@@ -112,7 +123,8 @@ func (g *Group) ResetCounters() {
 	defer g.mu.Unlock()
 	for _, l := range g.lists {
 		for _, p := range l.peers {
-			p.picks, p.fails = 0, 0
+			p.picks, p.retries, p.fails, p.reasons = 0, 0, 0, Reasons{}
+			p.Stats.reset()
 			p.lastFail, p.lastErr = time.Time{}, ""
 		}
 	}

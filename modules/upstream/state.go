@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caddy-upstream/caddy-upstream/internal/exchange"
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
 )
 
@@ -67,11 +68,92 @@ type LiveState struct {
 	UnhealthyFor string     `json:"unhealthy_for,omitempty"`
 	DownSince    *time.Time `json:"down_since,omitempty"`
 	// SlowStart is how much of its weight a server has that starts slowly, in percent.
-	SlowStart   int        `json:"slow_start_percent,omitempty"`
-	Picks       uint64     `json:"picks"`
-	Failures    uint64     `json:"failures"`
-	LastFailure *time.Time `json:"last_failure,omitempty"`
-	LastError   string     `json:"last_error,omitempty"`
+	SlowStart int `json:"slow_start_percent,omitempty"`
+	// Picks are the tries at this server, Retries those of them that followed a
+	// try at another one. The requests of a group are its picks less its retries.
+	Picks    uint64     `json:"picks"`
+	Retries  uint64     `json:"retries,omitempty"`
+	Selected *time.Time `json:"selected,omitempty"`
+	Failures uint64     `json:"failures"`
+	// Reasons are the failures by next_upstream's words.
+	Reasons     map[string]uint64 `json:"failures_by_reason,omitempty"`
+	LastFailure *time.Time        `json:"last_failure,omitempty"`
+	LastError   string            `json:"last_error,omitempty"`
+	// Responses are the answers by class: 2xx and so on.
+	Responses map[string]uint64 `json:"responses,omitempty"`
+	// Sessions are the stream sessions that were connected.
+	Sessions uint64 `json:"sessions,omitempty"`
+	// Sent and Received are the bytes to and from the server, counted at the end
+	// of a request or session.
+	Sent     uint64 `json:"bytes_sent"`
+	Received uint64 `json:"bytes_received"`
+	// HeaderTime and ResponseTime are those of the last minute.
+	HeaderTime   *Times `json:"header_time,omitempty"`
+	ResponseTime *Times `json:"response_time,omitempty"`
+	// Keepalive are the kept connections to the server.
+	Keepalive *KeepaliveState `json:"keepalive,omitempty"`
+}
+
+// Times are in seconds.
+type Times struct {
+	Count uint64  `json:"count"`
+	Mean  float64 `json:"mean"`
+	P50   float64 `json:"p50"`
+	P90   float64 `json:"p90"`
+	P99   float64 `json:"p99"`
+}
+
+// KeepaliveState is what the cache of idle connections has of one server.
+type KeepaliveState struct {
+	Idle    int    `json:"idle"`
+	Created uint64 `json:"created"`
+	Reused  uint64 `json:"reused"`
+}
+
+// times returns what a histogram says of the last minute; nil: nothing.
+func times(h *peer.Histogram, now time.Time) *Times {
+	t, ok := h.Window(now)
+	if !ok {
+		return nil
+	}
+	return &Times{Count: t.Count, Mean: t.Mean.Seconds(), P50: t.P50.Seconds(), P90: t.P90.Seconds(), P99: t.P99.Seconds()}
+}
+
+// classes returns the responses by class; nil: none.
+func classes(s *peer.Stats) map[string]uint64 {
+	var out map[string]uint64
+	for i := range s.Responses {
+		if n := s.Responses[i].Load(); n > 0 {
+			if out == nil {
+				out = map[string]uint64{}
+			}
+			out[string(rune('1'+i))+"xx"] = n
+		}
+	}
+	return out
+}
+
+// connectionsLocked returns the kept connections by address.
+func (r *Runtime) connectionsLocked() map[string]*KeepaliveState {
+	out := map[string]*KeepaliveState{}
+	for _, shared := range r.shared {
+		counter, ok := shared.(exchange.ConnCounter)
+		if !ok {
+			continue
+		}
+		for _, c := range counter.ConnStats() {
+			address := strings.TrimPrefix(c.Address, "tcp/")
+			k := out[address]
+			if k == nil {
+				k = new(KeepaliveState)
+				out[address] = k
+			}
+			k.Idle += c.Idle
+			k.Created += c.Created
+			k.Reused += c.Reused
+		}
+	}
+	return out
 }
 
 // Groups returns the state of all groups in use, by name.
@@ -124,12 +206,15 @@ func (r *Runtime) state(now time.Time) (GroupState, string) {
 			owners[p.ID] = l.server
 		}
 	}
+	kept := r.connectionsLocked()
 	for _, s := range r.group.Snapshot() {
 		owner := owners[s.Server.ID]
 		if s.Removed {
 			owner = nil
 		}
-		g.Servers = append(g.Servers, peerState(s, owner, now))
+		p := peerState(s, owner, now)
+		p.State.Keepalive = kept[p.Address]
+		g.Servers = append(g.Servers, p)
 	}
 	for _, l := range lines {
 		if len(l.peers) == 0 {
@@ -166,10 +251,13 @@ func (r *Runtime) serverState(id string, now time.Time) (ServerState, string, er
 	if owner == nil {
 		wanted = []string{id} // removed?
 	}
+	kept := r.connectionsLocked()
 	var found []ServerState
 	for _, s := range r.group.Snapshot() {
 		if slices.Contains(wanted, s.Server.ID) && s.Removed == (owner == nil) {
-			found = append(found, peerState(s, owner, now))
+			p := peerState(s, owner, now)
+			p.State.Keepalive = kept[p.Address]
+			found = append(found, p)
 		}
 	}
 	switch {
@@ -191,6 +279,10 @@ func whole(s *Server, peers []ServerState) ServerState {
 		}
 		out.State.Conns += p.State.Conns
 		out.State.Picks += p.State.Picks
+		out.State.Retries += p.State.Retries
+		out.State.Sessions += p.State.Sessions
+		out.State.Sent += p.State.Sent
+		out.State.Received += p.State.Received
 		out.State.Failures += p.State.Failures
 		out.State.CurrentWeight += p.State.CurrentWeight
 		out.State.EffectiveWeight += p.State.EffectiveWeight
@@ -221,7 +313,14 @@ func peerState(s peer.State, owner *Server, now time.Time) ServerState {
 			CurrentWeight: s.CurrentWeight, EffectiveWeight: s.EffectiveWeight,
 			Fails: s.Fails, DownSince: timePtr(s.DownSince), Picks: s.Picks, Failures: s.Failures,
 			LastFailure: timePtr(s.LastFailure), LastError: s.LastError,
+			Retries: s.Retries, Selected: timePtr(s.Selected), Reasons: s.Reasons.Map(),
 		},
+	}
+	if stats := s.Stats; stats != nil {
+		out.State.Responses = classes(stats)
+		out.State.Sessions = stats.Sessions.Load()
+		out.State.Sent, out.State.Received = stats.Sent.Load(), stats.Received.Load()
+		out.State.HeaderTime, out.State.ResponseTime = times(stats.Header.Load(), now), times(stats.Response.Load(), now)
 	}
 	if s.Server.SlowStart > 0 {
 		out.SlowStart = s.Server.SlowStart.String()

@@ -169,7 +169,7 @@ func (w *Walk) Try() *Try { return w.try }
 // outside.
 func (t *Try) abandon() {
 	if t.Lease != nil && t.state.CompareAndSwap(picked, finished) {
-		t.Lease.Done(peer.None, time.Now())
+		t.done(peer.None, time.Now())
 		t.walk.End()
 		return
 	}
@@ -187,7 +187,7 @@ func (t *Try) abandon() {
 // It is deferred after Begin and does nothing otherwise.
 func (t *Try) Unwind() {
 	if t.state.CompareAndSwap(inFlight, finished) || t.state.CompareAndSwap(ended, finished) {
-		t.Lease.Done(peer.None, time.Now())
+		t.done(peer.None, time.Now())
 		t.walk.End()
 	}
 }
@@ -200,8 +200,12 @@ func (t *Try) Begin() bool { return t.state.CompareAndSwap(picked, inFlight) }
 // ends with the body, or with the client's leaving.
 func (t *Try) Answered(status int) {
 	t.status.Store(int32(status))
+	if t.Lease != nil {
+		t.Lease.Peer().Stats.Answered(status)
+	}
 	if d := t.Attempt.HeaderTime(); d > 0 && t.Lease != nil {
 		now := t.Attempt.Start.Add(d)
+		peer.Record(&t.Lease.Peer().Stats.Header, d, now)
 		t.Lease.Observe(peer.FirstByte, d, now)
 		t.Lease.Observe(peer.Connect, d, now)
 	}
@@ -223,13 +227,16 @@ func (t *Try) Answered(status int) {
 // Fail records the status of a try that brought no response, and its cause.
 func (t *Try) Fail(status int, cause error) {
 	t.status.Store(int32(status))
-	t.Lease.Cause = cause
+	t.Lease.Cause, t.Lease.Reason = cause, reason(status, cause)
+	if peer.StatusCondition(status) == t.Lease.Reason && t.Lease.Reason != 0 {
+		t.Lease.Peer().Stats.Answered(status) // a response that is given up for another
+	}
 }
 
 // Finish ends the lease. Only the first call counts.
 func (t *Try) Finish(o peer.Outcome, now time.Time) {
 	if t.state.Swap(finished) != finished {
-		t.Lease.Done(o, now)
+		t.done(o, now)
 	}
 }
 
@@ -240,7 +247,7 @@ func (t *Try) Ended(*exchange.Attempt, error) {
 		return
 	}
 	if t.state.CompareAndSwap(inBody, finished) {
-		t.Lease.Done(peer.Success, time.Now())
+		t.done(peer.Success, time.Now())
 		t.walk.End()
 	}
 }
