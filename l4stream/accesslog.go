@@ -22,6 +22,9 @@ type AccessLog struct {
 	// empty nor 0.
 	If string `json:"if,omitempty"`
 
+	// A name for the log: the logger is then `stream.log.access.<name>`.
+	Logger string `json:"logger,omitempty"`
+
 	// Further fields, by name: texts with placeholders.
 	Fields map[string]string `json:"fields,omitempty"`
 
@@ -38,6 +41,9 @@ func (AccessLog) CaddyModule() caddy.ModuleInfo {
 func (l *AccessLog) Provision(ctx caddy.Context) error {
 	l.logger = ctx.Logger(App{}).Named("log.access")
 	l.names = slices.Sorted(maps.Keys(l.Fields))
+	if l.Logger != "" {
+		l.logger = l.logger.Named(l.Logger)
+	}
 	return nil
 }
 
@@ -82,6 +88,7 @@ func (l *AccessLog) Handle(s *Session) error {
 // UnmarshalCaddyfile reads:
 //
 //	access_log {
+//	    logger <name>
 //	    if <text>
 //	    field <name> <text>
 //	}
@@ -94,13 +101,15 @@ func (l *AccessLog) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		switch option, args := d.Val(), d.RemainingArgs(); {
 		case option == "if" && len(args) == 1 && l.If == "":
 			l.If = args[0]
+		case option == "logger" && len(args) == 1 && l.Logger == "":
+			l.Logger = args[0]
 		case option == "field" && len(args) == 2:
 			if l.Fields == nil {
 				l.Fields = map[string]string{}
 			}
 			l.Fields[args[0]] = args[1]
 		default:
-			return d.Errf("access_log: unexpected %q: expected if <text> or field <name> <text>", option)
+			return d.Errf("access_log: unexpected %q: expected logger <name>, if <text> or field <name> <text>", option)
 		}
 	}
 	return nil
