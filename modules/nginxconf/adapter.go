@@ -63,12 +63,23 @@ type adapter struct {
 	groups   map[string]*group // by name in lower case
 	implicit map[string]*group // by address
 	order    []*group          // the upstream blocks, as they stand
-	ids      map[string]bool
+
+	streamScope     *scope
+	streams         []*streamServer
+	streamGroups    map[string]*group
+	streamVariables map[string]json.RawMessage // handlers by the name of their variable
+	streamOrder     []string                   // the names, as they stand
+	streamFormats   map[string]logFormat
+	streamZones     map[string]string // keys of limit_conn_zone
+
+	ids map[string]bool
 
 	variables map[string]*nginxhttp.Variable
 	known     map[string]bool     // names that the configuration defines
 	possible  map[string][]string // what a variable may be
 	used      []use
+
+	streamUsed []use
 
 	formats map[string]logFormat
 	loggers map[string]string
@@ -88,6 +99,8 @@ func newAdapter(name string) *adapter {
 	}
 	return &adapter{
 		dir: dir, version: version{1, 31, 5}, workers: 1,
+		streamGroups: map[string]*group{}, streamVariables: map[string]json.RawMessage{},
+		streamFormats: map[string]logFormat{}, streamZones: map[string]string{},
 		groups: map[string]*group{}, implicit: map[string]*group{}, ids: map[string]bool{},
 		variables: map[string]*nginxhttp.Variable{}, known: map[string]bool{}, possible: map[string][]string{},
 		formats: map[string]logFormat{}, loggers: map[string]string{}, logs: map[string]*caddy.CustomLog{},
@@ -108,21 +121,30 @@ func (a *adapter) adapt(dirs []*dir) (*caddy.Config, error) {
 	main := newScope(nil, inMain, nil)
 	a.walk(main, dirs)
 	a.checkVariables()
-	if a.httpScope == nil && len(a.errs) == 0 {
-		a.errs = append(a.errs, errors.New("there is no http block: nothing to do"))
+	if a.httpScope == nil && a.streamScope == nil && len(a.errs) == 0 {
+		a.errs = append(a.errs, errors.New("there is no http block and no stream block: nothing to do"))
 	}
 	if len(a.errs) > 0 {
 		return nil, joinErrors(a.errs)
 	}
-	if len(a.vhosts) == 0 {
-		return nil, a.httpScope.at.errorf("there is no server block: nothing to do")
+	if len(a.vhosts)+len(a.streams) == 0 {
+		return nil, errors.New("there is no server block: nothing to do")
 	}
 	apps := caddy.ModuleMap{}
-	app, err := a.httpApp()
-	if err != nil {
-		return nil, err
+	if len(a.vhosts) > 0 {
+		app, err := a.httpApp()
+		if err != nil {
+			return nil, err
+		}
+		apps["http"] = caddyconfig.JSON(app, nil)
 	}
-	apps["http"] = caddyconfig.JSON(app, nil)
+	if len(a.streams) > 0 {
+		app, err := a.streamApp()
+		if err != nil {
+			return nil, err
+		}
+		apps["stream"] = caddyconfig.JSON(app, nil)
+	}
 	if groups := a.usedGroups(); len(groups) > 0 {
 		apps["upstream"] = caddyconfig.JSON(upstream.App{Groups: groups}, nil)
 	}
@@ -136,7 +158,7 @@ func (a *adapter) adapt(dirs []*dir) (*caddy.Config, error) {
 		Disabled: a.admin == "", Listen: a.admin, Config: &caddy.ConfigSettings{Persist: new(bool)},
 	}}
 	if len(a.logs) > 0 {
-		a.logs["default"] = &caddy.CustomLog{Exclude: []string{"http.log.access"}}
+		a.logs["default"] = &caddy.CustomLog{Exclude: []string{"http.log.access", "stream.log.access"}}
 		config.Logging = &caddy.Logging{Logs: a.logs}
 	}
 	return config, nil
@@ -150,6 +172,9 @@ func (a *adapter) usedGroups() map[string]*upstream.Group {
 		out[g.id] = g.config
 	}
 	for _, g := range a.implicit {
+		out[g.id] = g.config
+	}
+	for _, g := range a.streamGroups {
 		out[g.id] = g.config
 	}
 	return out

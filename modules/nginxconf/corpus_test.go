@@ -19,6 +19,7 @@ import (
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 
 	_ "github.com/caddy-upstream/caddy-upstream/leastconn"
+	_ "github.com/caddy-upstream/caddy-upstream/modules/iphash"
 	_ "github.com/caddy-upstream/caddy-upstream/passivehealth"
 	_ "github.com/caddy-upstream/caddy-upstream/smoothrr"
 )

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 
 	"github.com/caddy-upstream/caddy-upstream/modules/nginxconf/nginxhttp"
@@ -23,11 +22,22 @@ func (a *adapter) logFormat(_ *scope, d *dir) error {
 	if _, dup := a.formats[d.args[0]]; dup || d.args[0] == "combined" {
 		return d.errorf("duplicate log_format %q", d.args[0])
 	}
+	f, err := readFormat(d)
+	if err != nil {
+		return err
+	}
+	a.uses(d, f.text)
+	a.formats[d.args[0]] = f
+	return nil
+}
+
+// readFormat reads the text of a log_format.
+func readFormat(d *dir) (logFormat, error) {
 	words := d.args[1:]
 	f := logFormat{}
 	if e, ok := strings.CutPrefix(words[0], "escape="); ok {
 		if e != "default" && e != "json" && e != "none" {
-			return d.errorf("invalid parameter %q", words[0])
+			return f, d.errorf("invalid parameter %q", words[0])
 		}
 		f.escape, words = e, words[1:]
 		if e == "default" {
@@ -35,9 +45,7 @@ func (a *adapter) logFormat(_ *scope, d *dir) error {
 		}
 	}
 	f.text = strings.Join(words, "")
-	a.uses(d, f.text)
-	a.formats[d.args[0]] = f
-	return nil
+	return f, nil
 }
 
 // accessLog is an access_log; path is empty for off.
@@ -49,6 +57,15 @@ type accessLog struct {
 }
 
 func readAccessLog(a *adapter, d *dir) (any, error) {
+	return readAccessLogWith(a, d, func(text string) string {
+		a.uses(d, text)
+		return template(text, nil)
+	})
+}
+
+// readAccessLogWith reads an access_log whose texts expand turns into ones with
+// placeholders.
+func readAccessLogWith(a *adapter, d *dir, expand func(string) string) (*accessLog, error) {
 	if d.args[0] == "off" {
 		return &accessLog{at: d}, nil
 	}
@@ -65,8 +82,7 @@ func readAccessLog(a *adapter, d *dir) (any, error) {
 		case i == 0 && !has:
 			l.format = p
 		case name == "if":
-			a.uses(d, v)
-			l.cond = template(v, nil)
+			l.cond = expand(v)
 		case name == "buffer" || name == "flush":
 			a.warn(d, "%s: lines are written at once", name)
 		case name == "gzip":
@@ -93,15 +109,21 @@ func (a *adapter) accessLogs(s *scope) (out []*nginxhttp.AccessLog, off bool, er
 	return out, false, nil
 }
 
-// logger makes the log for a file and a format, once.
+// logger makes the log of an access_log.
 func (a *adapter) logger(l *accessLog) (string, error) {
 	f, ok := a.formats[l.format]
 	if !ok && l.format != "combined" {
 		return "", l.at.errorf("unknown log format %q", l.format)
 	}
-	key := l.path + "\x00" + l.format
+	return a.logFor(l, f, "http.log.access."), nil
+}
+
+// logFor makes the log for a file and a format, once; include is what stands
+// before its name in that of the logger.
+func (a *adapter) logFor(l *accessLog, f logFormat, include string) string {
+	key := include + l.path + "\x00" + l.format
 	if name := a.loggers[key]; name != "" {
-		return name, nil
+		return name
 	}
 	name := strings.Trim(notInIDs.ReplaceAllString(strings.TrimSuffix(filepath.Base(l.path), ".log"), "-"), "-.")
 	if name == "" {
@@ -111,19 +133,12 @@ func (a *adapter) logger(l *accessLog) (string, error) {
 		name += "-" + strings.Trim(notInIDs.ReplaceAllString(l.format, "-"), "-.")
 	}
 	name = strings.ReplaceAll(name, ".", "-")
-	for a.logs[name] != nil {
+	for a.logs[name] != nil || name == "default" {
 		name += "-"
 	}
 	a.loggers[key] = name
-	enc := nginxhttp.Encoder{Format: f.text, Escape: f.escape}
-	a.logs[name] = &caddy.CustomLog{
-		BaseLog: caddy.BaseLog{
-			WriterRaw:  writer(a, l.path),
-			EncoderRaw: caddyconfig.JSONModuleObject(enc, "format", "nginx", nil),
-		},
-		Include: []string{"http.log.access." + name},
-	}
-	return name, nil
+	a.newLog(name, include, l.path, f)
+	return name
 }
 
 func writer(a *adapter, path string) []byte {

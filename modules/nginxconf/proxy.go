@@ -146,8 +146,7 @@ func (a *adapter) target(p *proxyPass, host string) (*target, error) {
 	if a.groups[strings.ToLower(name)] != nil {
 		name += "-implicit"
 	}
-	g := a.addGroup(p.at, name)
-	delete(a.groups, strings.ToLower(name))
+	g := a.addGroup(p.at, name, map[string]*group{})
 	none := 0
 	g.config.Keepalive = &upstream.Keepalive{Connections: &none}
 	g.config.Servers = []*upstream.Server{{Address: address}}

@@ -22,6 +22,9 @@ const (
 	inServer
 	inLocation
 	inIf
+	inStream
+	inStreamServer
+	inStreamUpstream
 
 	inAll = inHTTP | inServer | inLocation // where most directives of http may stand
 )
@@ -29,6 +32,7 @@ const (
 var contextNames = map[context]string{
 	inMain: "main", inEvents: "events", inHTTP: "http", inUpstream: "upstream",
 	inServer: "server", inLocation: "location", inIf: "if",
+	inStream: "stream", inStreamServer: "server of stream", inStreamUpstream: "upstream of stream",
 }
 
 // entry says what is done with a directive in some contexts. One of its

@@ -14,10 +14,11 @@ func init() {
 	table = map[string][]entry{
 		"events":   {{in: inMain, block: true, do: (*adapter).events}},
 		"http":     {{in: inMain, block: true, do: (*adapter).http}},
-		"upstream": {{in: inHTTP, min: 1, max: 1, block: true, do: (*adapter).upstream}},
+		"upstream": {{in: inHTTP | inStream, min: 1, max: 1, block: true, do: (*adapter).upstream}},
 		"server": {
 			{in: inHTTP, block: true, do: (*adapter).server},
-			{in: inUpstream, min: 1, max: -1, do: (*adapter).upstreamServer},
+			{in: inStream, block: true, do: (*adapter).streamServer},
+			{in: inUpstream | inStreamUpstream, min: 1, max: -1, do: (*adapter).upstreamServer},
 		},
 		"location":      {{in: inServer | inLocation, min: 1, max: 2, block: true, do: (*adapter).location}},
 		"if":            {{in: inServer | inLocation, min: 1, max: -1, block: true, do: (*adapter).ifBlock}},
@@ -31,12 +32,16 @@ func init() {
 		"worker_processes": {{in: inMain, min: 1, max: 1, do: (*adapter).workerProcesses}},
 
 		// upstream
-		"least_conn":         {{in: inUpstream, do: (*adapter).leastConn}},
+		"least_conn":         {{in: inUpstream | inStreamUpstream, do: (*adapter).leastConn}},
+		"ip_hash":            {{in: inUpstream, do: (*adapter).ipHash}},
+		"hash":               {{in: inUpstream | inStreamUpstream, min: 1, max: 2, do: (*adapter).hash}},
+		"random":             {{in: inUpstream | inStreamUpstream, max: 2, do: (*adapter).random}},
+		"least_time":         {{in: inUpstream | inStreamUpstream, min: 1, max: 2, do: (*adapter).leastTime}},
 		"keepalive_requests": {{in: inUpstream, min: 1, max: 1, read: readNumber}, {in: inAll, max: -1, moot: clientKeepalive}},
 		"keepalive_time":     {{in: inUpstream, min: 1, max: 1, read: readTime}, {in: inAll, min: 1, max: 1, moot: clientKeepalive}},
 		"keepalive_timeout":  {{in: inUpstream, min: 1, max: 1, read: readTime}, {in: inAll, min: 1, max: 2, read: readWords}},
 		"keepalive":          {{in: inUpstream, min: 1, max: 2, read: readWords}},
-		"zone":               {{in: inUpstream, min: 1, max: 2, read: readWords}},
+		"zone":               {{in: inUpstream | inStreamUpstream, min: 1, max: 2, read: readWords}},
 
 		// server
 		"listen":               {{in: inServer, min: 1, max: -1, do: (*adapter).listen}},
@@ -111,11 +116,14 @@ func init() {
 		"proxy_ssl_session_reuse":       {{in: inAll, min: 1, max: 1, read: readSessionReuse}},
 		"proxy_ssl_protocols":           {{in: inAll, min: 1, max: -1, read: readClientProtocols}},
 	}
+	for name, list := range streamTable {
+		table[name] = append(table[name], list...)
+	}
 	for name, e := range accepted {
 		table[name] = append(table[name], e)
 	}
 	for name, advice := range refused {
-		table[name] = append(table[name], entry{in: ^context(0), advice: advice})
+		table[name] = append([]entry{{in: ^context(0), advice: advice}}, table[name]...)
 	}
 }
 
@@ -134,7 +142,7 @@ var accepted = map[string]entry{
 	"master_process":                 moot(inMain, ownProcess),
 	"pid":                            moot(inMain, "use caddy start --pidfile"),
 	"lock_file":                      moot(inMain, ownProcess),
-	"error_log":                      moot(inMain|inAll, "errors go to Caddy's own log"),
+	"error_log":                      moot(inMain|inAll|inStream|inStreamServer, "errors go to Caddy's own log"),
 	"load_module":                    moot(inMain, "what is not built in is reported where it is used"),
 	"pcre_jit":                       moot(inMain, "regular expressions are Go's"),
 	"worker_rlimit_nofile":           moot(inMain, "set the limit of Caddy's process"),
@@ -201,7 +209,7 @@ var accepted = map[string]entry{
 	"ssl_dhparam":                    moot(inHTTP|inServer, "there is no DHE key exchange"),
 	"ssl_buffer_size":                moot(inHTTP|inServer, caddyBuffers),
 	"ssl_verify_depth":               moot(inHTTP|inServer, "certificate chains are not limited in depth"),
-	"resolver_timeout":               moot(inAll|inUpstream, "names are looked up when the configuration is loaded"),
+	"resolver_timeout":               moot(inAll|inUpstream|inStream|inStreamServer|inStreamUpstream, "names are looked up when the configuration is loaded"),
 	"uninitialized_variable_warn":    moot(inAll|inIf, "variables without a value are empty"),
 	"rewrite_log":                    moot(inAll|inIf, "rules are not logged"),
 }
@@ -210,16 +218,11 @@ func moot(in context, why string) entry { return entry{in: in, max: -1, moot: wh
 
 // refused directives are known and change what happens; each says what to do.
 var refused = map[string]string{
-	"ip_hash":    "take it out for round robin, or use the balancer ip_hash of the upstream app in Caddy",
-	"hash":       "take it out for round robin, or use the balancer hash of the upstream app in Caddy",
-	"random":     "take it out for round robin, or use the balancer random of the upstream app in Caddy",
-	"least_time": "take it out for round robin, or use the balancer least_time of the upstream app in Caddy",
-	"sticky":     "take it out, or use the sticky option of the upstream app in Caddy",
-	"queue":      "take it out, or use the queue option of the upstream app in Caddy",
-	"state":      "write the servers into the upstream block",
-	"ntlm":       "it needs a connection for each client",
+	"sticky": "take it out, or use the sticky option of the upstream app in Caddy",
+	"queue":  "take it out, or use the queue option of the upstream app in Caddy",
+	"state":  "write the servers into the upstream block",
+	"ntlm":   "it needs a connection for each client",
 
-	"stream":                      "move it to a file of its own and use the stream app in Caddy",
 	"mail":                        "Caddy has no mail proxy",
 	"perl":                        "there is no Perl",
 	"env":                         "set the environment of Caddy's process",

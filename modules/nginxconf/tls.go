@@ -61,29 +61,34 @@ func (a *adapter) tlsPolicy(v *vhost) (*caddytls.ConnectionPolicy, error) {
 		return nil, err
 	}
 	p := &caddytls.ConnectionPolicy{CertSelection: &caddytls.CustomCertSelectionPolicy{AnyTag: []string{c.tag}}}
-	if words := value(v.scope, "ssl_protocols", []string(nil)); words != nil {
-		if err := protocols(a, v, p, words); err != nil {
-			return nil, err
+	return p, a.tlsOptions(v.scope, v.at, p)
+}
+
+// tlsOptions translates versions and client certificates.
+func (a *adapter) tlsOptions(s *scope, at *dir, p *caddytls.ConnectionPolicy) error {
+	if words := value(s, "ssl_protocols", []string(nil)); words != nil {
+		if err := protocols(a, at, p, words); err != nil {
+			return err
 		}
 	}
-	mode := value(v.scope, "ssl_verify_client", "off")
-	ca := value(v.scope, "ssl_client_certificate", "")
+	mode := value(s, "ssl_verify_client", "off")
+	ca := value(s, "ssl_client_certificate", "")
 	if mode == "off" {
-		return p, nil
+		return nil
 	}
 	modes := map[string]string{"on": "require_and_verify", "optional": "verify_if_given", "optional_no_ca": "request"}
 	p.ClientAuthentication = &caddytls.ClientAuthentication{Mode: modes[mode]}
 	if mode == "optional_no_ca" {
-		return p, nil
+		return nil
 	}
 	if ca == "" {
-		return nil, v.at.errorf("no ssl_client_certificate for ssl_verify_client")
+		return at.errorf("no ssl_client_certificate for ssl_verify_client")
 	}
 	p.ClientAuthentication.CARaw = caddyconfig.JSONModuleObject(map[string][]string{"pem_files": {a.path(ca)}}, "provider", "file", nil)
-	return p, nil
+	return nil
 }
 
-func protocols(a *adapter, v *vhost, p *caddytls.ConnectionPolicy, words []string) error {
+func protocols(a *adapter, at *dir, p *caddytls.ConnectionPolicy, words []string) error {
 	has := map[string]bool{}
 	for _, w := range words {
 		has[w] = true
@@ -95,10 +100,10 @@ func protocols(a *adapter, v *vhost, p *caddytls.ConnectionPolicy, words []strin
 	case has["TLSv1.2"]:
 		p.ProtocolMax = "tls1.2"
 	default:
-		return v.at.errorf("ssl_protocols: only TLSv1.2 and TLSv1.3 are there")
+		return at.errorf("ssl_protocols: only TLSv1.2 and TLSv1.3 are there")
 	}
 	if len(words) > 2 {
-		a.warn(v.at, "ssl_protocols: only TLSv1.2 and TLSv1.3 are there")
+		a.warn(at, "ssl_protocols: only TLSv1.2 and TLSv1.3 are there")
 	}
 	return nil
 }

@@ -4,7 +4,6 @@
 package nginxconf
 
 import (
-	"encoding/json"
 	"maps"
 	"regexp"
 	"runtime"
@@ -32,12 +31,18 @@ var notInIDs = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 // upstream translates an upstream block.
 func (a *adapter) upstream(s *scope, d *dir) error {
 	name := d.args[0]
-	if a.groups[strings.ToLower(name)] != nil {
+	kind, known := inUpstream, a.groups
+	if s.kind == inStream {
+		kind, known = inStreamUpstream, a.streamGroups
+	}
+	if known[strings.ToLower(name)] != nil {
 		return d.errorf("duplicate upstream %q", name)
 	}
-	in := newScope(s, inUpstream, d)
-	g := a.addGroup(d, name)
-	a.order = append(a.order, g)
+	in := newScope(s, kind, d)
+	g := a.addGroup(d, name, known)
+	if kind == inUpstream {
+		a.order = append(a.order, g)
+	}
 	in.values["group"] = g
 	before := len(a.errs)
 	a.walk(in, d.block)
@@ -48,10 +53,13 @@ func (a *adapter) upstream(s *scope, d *dir) error {
 	if !primary {
 		return d.errorf("no servers in upstream %q: expected at least one server without backup", name)
 	}
+	if kind == inStreamUpstream {
+		return nil
+	}
 	return a.keepalive(in, d, g)
 }
 
-func (a *adapter) addGroup(d *dir, name string) *group {
+func (a *adapter) addGroup(d *dir, name string, to map[string]*group) *group {
 	id := strings.Trim(notInIDs.ReplaceAllString(name, "-"), "-")
 	if id == "" {
 		id = "upstream"
@@ -61,13 +69,8 @@ func (a *adapter) addGroup(d *dir, name string) *group {
 	}
 	a.ids[id] = true
 	g := &group{at: d, name: name, id: id, config: &upstream.Group{SingleCountsDown: true}}
-	a.groups[strings.ToLower(name)] = g
+	to[strings.ToLower(name)] = g
 	return g
-}
-
-func (a *adapter) leastConn(s *scope, d *dir) error {
-	s.values["group"].(*group).config.BalancerRaw = json.RawMessage(`{"method":"least_conn"}`)
-	return nil
 }
 
 // keepalive translates keepalive and what belongs to it.
@@ -150,6 +153,9 @@ func number(v string, least int, set func(int)) error {
 func (a *adapter) upstreamServer(s *scope, d *dir) error {
 	g := s.values["group"].(*group)
 	address, err := serverAddress(d.args[0])
+	if err == nil && s.kind == inStreamUpstream && !hasPort(d.args[0]) {
+		return d.errorf("no port in %q", d.args[0])
+	}
 	if err != nil {
 		return d.errorf("%v", err)
 	}
@@ -163,6 +169,9 @@ func (a *adapter) upstreamServer(s *scope, d *dir) error {
 				return d.errorf("invalid parameter %q: %v", p, err)
 			}
 		case p == "backup":
+			if method, ok := s.values["no backup"]; ok {
+				return d.errorf("the method %s before it does not support the parameter %q", method, p)
+			}
 			srv.Backup = true
 		case p == "down":
 			srv.Down = true

@@ -157,6 +157,11 @@ var notOurs = map[string]string{
 
 // checkVariables reports variables that nobody defines.
 func (a *adapter) checkVariables() {
+	for _, u := range a.streamUsed {
+		if !a.known["stream."+u.name] && !streamBuiltin(u.name) {
+			a.errs = append(a.errs, u.at.errorf("unknown variable $%s: nothing in the stream block defines it, or it is not translated", u.name))
+		}
+	}
 	for _, u := range a.used {
 		if a.known[u.name] || nginxhttp.Builtin(u.name) || proxyVariables[u.name] {
 			continue

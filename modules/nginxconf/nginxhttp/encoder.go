@@ -29,7 +29,8 @@ const Combined = `$remote_addr - $remote_user [$time_local] "$request" $status $
 // request that nginx_server handled it knows every variable; of others
 // $remote_addr, $remote_user, $time_local, $time_iso8601, $msec, $request,
 // $request_method, $request_uri, $status, $body_bytes_sent, $request_time,
-// $host and $http_*.
+// $host and $http_*. Of other entries, as those of stream's access log, each
+// field with a text is a variable.
 type Encoder struct {
 	// The format, with nginx's variables. Default: combined.
 	Format string `json:"log_format,omitempty"`
@@ -129,6 +130,9 @@ func (e *Encoder) plain(ent zapcore.Entry, fields []zapcore.Field) func(string) 
 }
 
 func plainValue(name string, ent zapcore.Entry, by map[string]zapcore.Field, r *http.Request) (string, bool) {
+	if f := by[name]; f.Type == zapcore.StringType { // as of stream's access log
+		return f.String, f.String != ""
+	}
 	switch name {
 	case "time_local":
 		return ent.Time.Format("02/Jan/2006:15:04:05 -0700"), true
