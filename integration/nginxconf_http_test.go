@@ -190,6 +190,18 @@ var httpPairs = []pair{
 		requests: repeated("GET /", 6),
 	},
 	{
+		name:     "hash chooses by its key",
+		http:     `upstream app { hash $arg_k; server B0; server B1 weight=2; server B2; }`,
+		server:   `location / { proxy_pass http://app; }`,
+		requests: []string{"GET /?k=1", "GET /?k=2", "GET /?k=3", "GET /?k=foo", "GET /?k=a%20b", "GET /", "GET /x"},
+	},
+	{
+		name:     "ip_hash chooses by the client's network",
+		http:     `upstream app { server B0; server B1; server B2; ip_hash; } set_real_ip_from 127.0.0.1; real_ip_header X-Real-IP;`,
+		server:   `location / { proxy_pass http://app; }`,
+		requests: []string{"GET /", "GET /|X-Real-IP: 10.1.2.3", "GET /|X-Real-IP: 10.1.2.200", "GET /|X-Real-IP: 192.168.1.7", "GET /|X-Real-IP: 203.0.113.9"},
+	},
+	{
 		name:     "a server that is down is not used",
 		http:     `upstream app { server B0 down; server B1; server B2; }`,
 		server:   `location / { proxy_pass http://app; }`,
