@@ -55,7 +55,8 @@ type adapter struct {
 	admin   string
 	workers int
 	// resolves: there is a resolver for names in variables.
-	resolves bool
+	resolves  bool
+	resolving []*group // all upstream blocks
 
 	httpScope *scope
 	vhosts    []*vhost
@@ -121,6 +122,7 @@ func (a *adapter) adapt(dirs []*dir) (*caddy.Config, error) {
 	main := newScope(nil, inMain, nil)
 	a.walk(main, dirs)
 	a.checkVariables()
+	a.resolvers()
 	if a.httpScope == nil && a.streamScope == nil && len(a.errs) == 0 {
 		a.errs = append(a.errs, errors.New("there is no http block and no stream block: nothing to do"))
 	}

@@ -17,13 +17,6 @@ func (a *adapter) include(_ *scope, d *dir) error {
 	return d.errorf("%q may not be included here", d.args[0])
 }
 
-// resolver makes names in variables valid; they are looked up at the start.
-func (a *adapter) resolver(_ *scope, d *dir) error {
-	a.resolves = true
-	a.warn(d, "names are looked up when the configuration is loaded, with the system's resolver")
-	return nil
-}
-
 func (a *adapter) events(s *scope, d *dir) error {
 	a.walk(newScope(s, inEvents, d), d.block)
 	return nil

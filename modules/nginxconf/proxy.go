@@ -118,7 +118,6 @@ func (a *adapter) target(p *proxyPass, host string) (*target, error) {
 	}
 	t := &target{host: host, port: strconv.Itoa(def)}
 	if g := a.groups[strings.ToLower(host)]; g != nil {
-		g.used = true
 		t.group = g
 		return t, nil
 	}
@@ -190,6 +189,9 @@ func (a *adapter) proxyVariable(s *scope, l *nginxhttp.Location, p *proxyPass) e
 		if err != nil {
 			return err
 		}
+		if host, _, _ := hostPort(v, 80); host != "" && net.ParseIP(host) == nil && t.group.scope == nil {
+			a.warn(p.at, "the name %q is looked up when the configuration is loaded, with the system's resolver", host)
+		}
 		h, err := a.reverseProxy(s, l, p, t)
 		if err != nil {
 			return err
@@ -209,11 +211,11 @@ func (a *adapter) proxyVariable(s *scope, l *nginxhttp.Location, p *proxyPass) e
 
 // reachable reports whether nginx would find the host in a variable.
 func (a *adapter) reachable(v string) bool {
-	if a.resolves || a.groups[strings.ToLower(v)] != nil || strings.HasPrefix(v, "unix:") {
+	if a.groups[strings.ToLower(v)] != nil || strings.HasPrefix(v, "unix:") {
 		return true
 	}
 	host, _, err := hostPort(v, 80)
-	return err != nil || net.ParseIP(host) != nil
+	return err != nil || net.ParseIP(host) != nil || a.resolves
 }
 
 // valuesOf lists what a variable may be, if that is known.

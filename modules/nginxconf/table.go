@@ -27,7 +27,8 @@ func init() {
 		"split_clients": {{in: inHTTP, min: 2, max: 2, block: true, do: (*adapter).splitBlock}},
 		"types":         {{in: inAll, block: true, do: (*adapter).typesBlock}},
 
-		"resolver":         {{in: inAll | inUpstream, min: 1, max: -1, do: (*adapter).resolver}},
+		"resolver":         {{in: inAll | inUpstream, min: 1, max: -1, read: readResolver}},
+		"resolver_timeout": {{in: inAll | inUpstream | inStream | inStreamServer | inStreamUpstream, min: 1, max: 1, read: readTime}},
 		"include":          {{in: ^context(0), min: 1, max: 1, do: (*adapter).include}},
 		"worker_processes": {{in: inMain, min: 1, max: 1, do: (*adapter).workerProcesses}},
 
@@ -209,7 +210,6 @@ var accepted = map[string]entry{
 	"ssl_dhparam":                    moot(inHTTP|inServer, "there is no DHE key exchange"),
 	"ssl_buffer_size":                moot(inHTTP|inServer, caddyBuffers),
 	"ssl_verify_depth":               moot(inHTTP|inServer, "certificate chains are not limited in depth"),
-	"resolver_timeout":               moot(inAll|inUpstream|inStream|inStreamServer|inStreamUpstream, "names are looked up when the configuration is loaded"),
 	"uninitialized_variable_warn":    moot(inAll|inIf, "variables without a value are empty"),
 	"rewrite_log":                    moot(inAll|inIf, "rules are not logged"),
 }

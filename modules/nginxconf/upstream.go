@@ -23,7 +23,7 @@ type group struct {
 	name   string // as written
 	id     string // its name in Caddy
 	config *upstream.Group
-	used   bool
+	scope  *scope // of an upstream block
 }
 
 var notInIDs = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
@@ -40,6 +40,8 @@ func (a *adapter) upstream(s *scope, d *dir) error {
 	}
 	in := newScope(s, kind, d)
 	g := a.addGroup(d, name, known)
+	g.scope = in
+	a.resolving = append(a.resolving, g)
 	if kind == inUpstream {
 		a.order = append(a.order, g)
 	}
@@ -134,8 +136,6 @@ var serverParameters = map[string]func(s *upstream.Server, value string) error{
 
 // serverAdvice says what to do about the parameters that are not translated.
 var serverAdvice = map[string]string{
-	"resolve":    "names are looked up when the configuration is loaded: take it out",
-	"service":    "list the servers",
 	"route":      "sticky sessions are not translated: take it out",
 	"slow_start": "take it out, or use slow_start of the upstream app in Caddy",
 }
@@ -153,7 +153,8 @@ func number(v string, least int, set func(int)) error {
 func (a *adapter) upstreamServer(s *scope, d *dir) error {
 	g := s.values["group"].(*group)
 	address, err := serverAddress(d.args[0])
-	if err == nil && s.kind == inStreamUpstream && !hasPort(d.args[0]) {
+	service := slices.ContainsFunc(d.args, func(p string) bool { return strings.HasPrefix(p, "service=") })
+	if err == nil && s.kind == inStreamUpstream && !hasPort(d.args[0]) && !service {
 		return d.errorf("no port in %q", d.args[0])
 	}
 	if err != nil {
@@ -173,6 +174,10 @@ func (a *adapter) upstreamServer(s *scope, d *dir) error {
 				return d.errorf("the method %s before it does not support the parameter %q", method, p)
 			}
 			srv.Backup = true
+		case p == "resolve":
+			srv.Resolve = true
+		case name == "service" && value != "":
+			srv.Service = value
 		case p == "down":
 			srv.Down = true
 		case p == "drain":
@@ -183,6 +188,12 @@ func (a *adapter) upstreamServer(s *scope, d *dir) error {
 			return d.errorf("invalid parameter %q: expected one of %s, backup, down, drain",
 				p, strings.Join(slices.Sorted(maps.Keys(serverParameters)), "=, ")+"=")
 		}
+	}
+	if srv.Service != "" {
+		if !srv.Resolve || hasPort(d.args[0]) {
+			return d.errorf("service needs the parameter resolve, and an address without a port")
+		}
+		srv.Address = d.args[0]
 	}
 	same := 1
 	for _, other := range g.config.Servers {
