@@ -216,7 +216,23 @@ func (g *Group) dismissLocked(l *List) {
 		p.list, p.eligible = nil, false
 		p.attentive.Store(true)
 		g.removed = append(g.removed, p)
+		g.takenOutLocked(p)
 	}
+}
+
+// takenOutLocked tells those who hold p.
+func (g *Group) takenOutLocked(p *Peer) {
+	if p.conns.Load() > 0 {
+		g.events = append(g.events, Event{Kind: ServerOut, Peer: p})
+	}
+}
+
+// InService reports whether p is a member of the group that no configuration
+// has set down.
+func (g *Group) InService(p *Peer) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return p.list != nil && !p.conf.Load().Down
 }
 
 func (g *Group) newPeerLocked(s *Server) *Peer {
@@ -247,9 +263,12 @@ func (l *List) adopt(p *Peer, s *Server, rename bool) {
 	if p.list != nil && p.list.backup != l.backup {
 		p.rel = 0
 	}
-	if *p.conf.Load() != *s {
+	if c := p.conf.Load(); *c != *s {
 		own := *s
 		p.conf.Store(&own)
+		if s.Down && !c.Down {
+			l.group.takenOutLocked(p)
+		}
 	}
 	p.list, p.index = l, len(l.peers)
 	l.peers = append(l.peers, p)

@@ -74,6 +74,9 @@ const (
 	// of the tracker is ignored, and not any more. Peer is the one that tipped it.
 	PanicBegins
 	PanicEnds
+	// ServerOut: a configuration or the API has removed a peer that is held, or
+	// has set it down.
+	ServerOut
 )
 
 // Event is a change of a peer's state.

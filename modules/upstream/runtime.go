@@ -280,4 +280,16 @@ func (r *Runtime) event(e peer.Event) {
 	case peer.ServerGone:
 		logger.Info("server removed", fields...)
 	}
+	if e.Kind == peer.ServerDown || e.Kind == peer.ServerOut {
+		for _, f := range takenOut {
+			f(e.Peer)
+		}
+	}
 }
+
+var takenOut []func(*Peer)
+
+// OnTakenOut makes every group call f, which must not wait, with each server
+// that is taken out while it may be held: disabled by the health tracker, set
+// down or removed. It is for the init functions of fronts.
+func OnTakenOut(f func(*Peer)) { takenOut = append(takenOut, f) }
