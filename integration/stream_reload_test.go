@@ -204,3 +204,64 @@ func TestStreamServerKilledUnderLoad(t *testing.T) {
 	}
 	p.quiet(base)
 }
+
+func TestStreamSessionsOfAServerThatIsTakenOut(t *testing.T) {
+	a, b := testnet.NewLines(t, ""), testnet.NewLines(t, "")
+	udp := fmt.Sprintf("127.0.0.1:%d", testnet.FreeUDPPort(t))
+	echo := testnet.NewUDP(t, nil)
+	p := serveStream(t, group("g", a.Addr()+" id=a", b.Addr()+" id=b")+group("u", echo.Addr()+" id=u"), `
+		server `+front("close")+` {
+			proxy_pass g {
+				on_server_down close
+			}
+			access_log
+		}
+		server `+front("keep")+` {
+			proxy_pass g
+		}
+		server udp/`+udp+` {
+			proxy_pass u {
+				on_server_down close
+			}
+			access_log
+		}`)
+	change := func(method, path, body string) {
+		t.Helper()
+		status, answer, err := p.Admin(method, path, []byte(body), "Content-Type", "application/json")
+		if err != nil || status/100 != 2 {
+			t.Fatalf("%s %s: %d %s %v", method, path, status, answer, err)
+		}
+	}
+	var onA, onB *session
+	for range 2 { // in turn
+		s := p.tcp("close")
+		if s.ask("hello") == fmt.Sprintf("%d HELLO", a.Port()) {
+			onA = s
+		} else {
+			onB = s
+		}
+	}
+	kept := p.tcp("keep")
+	kept.ask("hello") // on a
+	_ = p.tcp("keep").ask("hello")
+	flow := open(t, "udp", udp)
+	flow.exchange([]byte("hello"))
+	p.waitConns(5)
+
+	change("PATCH", "/upstream/groups/g/servers/a", `{"drain": true}`)
+	onA.ask("drained")
+	change("PATCH", "/upstream/groups/g/servers/a", `{"drain": false, "down": true}`)
+	if got := onA.rest(); got != "" {
+		t.Errorf("the session of a server set down got %q", got)
+	}
+	p.ended(onA)
+	kept.ask("kept")
+	onB.ask("still")
+	change("DELETE", "/upstream/groups/g/servers/b", "")
+	if got := onB.rest(); got != "" {
+		t.Errorf("the session of a removed server got %q", got)
+	}
+	change("PATCH", "/upstream/groups/u/servers/u", `{"down": true}`)
+	p.ended(flow)
+	p.tcp("close").rest() // nobody is left
+}

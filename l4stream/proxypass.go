@@ -52,6 +52,12 @@ type ProxyPass struct {
 	// no limit.
 	NextUpstreamTimeout caddy.Duration `json:"next_upstream_timeout,omitempty"`
 
+	// What happens to the sessions of a server that is taken out, because its
+	// failures disable it, or the API or a reload removes it or sets it down:
+	// `keep` (default) lets them go on, `close` ends them. A server that drains
+	// keeps its sessions.
+	OnServerDown string `json:"on_server_down,omitempty"`
+
 	// Keep the other direction open when one side has ended its own.
 	HalfClose bool `json:"half_close,omitempty"`
 
@@ -159,6 +165,8 @@ func (p *ProxyPass) check() error {
 		return errors.New("timeouts must not be negative")
 	case p.NextUpstream != "" && p.NextUpstream != "on" && p.NextUpstream != "off":
 		return fmt.Errorf("next_upstream %q: expected on or off", p.NextUpstream)
+	case p.OnServerDown != "" && p.OnServerDown != "keep" && p.OnServerDown != "close":
+		return fmt.Errorf("on_server_down %q: expected keep or close", p.OnServerDown)
 	case p.NextUpstreamTries < 0:
 		return fmt.Errorf("next_upstream_tries %d: must not be negative", p.NextUpstreamTries)
 	case p.ProxyProtocol != "" && p.ProxyProtocol != "v1" && p.ProxyProtocol != "v2":
@@ -374,6 +382,7 @@ func (p *ProxyPass) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"next_upstream":         cfg.Word(&p.NextUpstream, "on", "off"),
 		"next_upstream_tries":   cfg.Int(&p.NextUpstreamTries, 0),
 		"next_upstream_timeout": cfg.DurationOrZero(&p.NextUpstreamTimeout),
+		"on_server_down":        cfg.Word(&p.OnServerDown, "keep", "close"),
 		"half_close":            cfg.OnOff(&p.HalfClose),
 		"upload_rate":           cfg.String(&p.UploadRate),
 		"download_rate":         cfg.String(&p.DownloadRate),

@@ -323,6 +323,7 @@ func (p *ProxyPass) run(s *Session, up net.Conn, t *try, upload, download int64)
 	preread := len(s.preread)
 	s.preread = nil // the session's from here on
 	s.moving.Store(session)
+	p.bind(s, t)
 	if s.aborted.Load() {
 		session.Abort()
 	}
@@ -341,6 +342,13 @@ func (p *ProxyPass) run(s *Session, up net.Conn, t *try, upload, download int64)
 	}
 	if c := p.logger.Check(zapcore.DebugLevel, "session ended"); c != nil {
 		c.Write(zap.Uint64("connection", s.number), zap.String("reason", reason.String()), zap.Int("preread", preread), zap.Int64("spliced", counts.Spliced))
+	}
+}
+
+// bind makes the end of the server's service the session's, if so configured.
+func (p *ProxyPass) bind(s *Session, t *try) {
+	if p.OnServerDown == "close" && t.lease != nil {
+		bound.add(s)
 	}
 }
 

@@ -259,6 +259,9 @@ func (s *Session) finish(panicked any) {
 	for _, h := range s.server.phases[Log] {
 		s.log(h)
 	}
+	if s.bound != nil {
+		bound.remove(s)
+	}
 	for _, giveBack := range s.limits {
 		giveBack()
 	}

@@ -53,6 +53,7 @@ type Session struct {
 	first   try
 
 	received, sent atomic.Int64           // from and to the client
+	bound          *peer.Peer             // whose end of service is the session\'s; nil for none
 	walk           peer.Session           // over the group that proxy_pass chose
 	stopDial       atomic.Pointer[func()] // while connecting
 	moving         atomic.Pointer[splice.Session]

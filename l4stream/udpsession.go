@@ -76,6 +76,7 @@ func (p *ProxyPass) serveUDP(s *Session, group *peer.Group, address string) erro
 	u.socket.sessions[u.key] = u
 	u.socket.mu.Unlock()
 	u.start()
+	p.bind(s, u.try)
 	u.upload.bytes += int64(len(s.preread)) // it delays nothing: it was read before there was a rate
 	u.send(s.preread, time.Now())
 	s.preread = nil
