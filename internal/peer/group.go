@@ -51,6 +51,8 @@ type Group struct {
 
 	// Counted only for leases taken while there is a retry budget.
 	active, retrying atomic.Int64
+
+	closing atomic.Int64 // the checks that close what is open
 }
 
 // EventKind says what happened to a peer.

@@ -29,6 +29,7 @@ type Lease struct {
 	counted  bool                   // in Group.active
 	retry    bool                   // in Group.retrying
 	done     atomic.Bool
+	closer   atomic.Bool // something stands in the peer's closers
 }
 
 // Peer returns the peer that is held.
@@ -49,7 +50,7 @@ func (l *Lease) Done(o Outcome, now time.Time) bool {
 		}
 	}
 	quiet := o == None || o == Success
-	if quiet && l.observer == nil && !p.attentive.Load() {
+	if quiet && l.observer == nil && !l.closer.Load() && !p.attentive.Load() {
 		p.conns.Add(-1)
 		if p.attentive.Load() { // its configuration changed just now
 			g.settle(p, now)
@@ -86,6 +87,7 @@ func (g *Group) settle(p *Peer, now time.Time) {
 
 func (g *Group) doneLocked(l *Lease, o Outcome, now time.Time) {
 	p, s := l.peer, l.session
+	delete(p.closers, l)
 	if l.hedged {
 		p.hedges--
 		s.hedging--

@@ -4,6 +4,7 @@
 package peer
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
@@ -20,6 +21,7 @@ type Check struct {
 	group     *Group
 	name      string
 	mandatory bool
+	closes    bool
 	ended     bool // guarded by the group's lock
 }
 
@@ -40,28 +42,42 @@ type CheckState struct {
 	Unproven      bool
 }
 
-// AddCheck begins a check. New members are out until their first pass if it is
-// mandatory, and all members if prove is set as well. What before, which may be
-// nil, has out stays out until the new check says otherwise; before then ends.
-func (g *Group) AddCheck(name string, mandatory, prove bool, before *Check, now time.Time) *Check {
+// CheckOptions are fixed for the life of a check.
+type CheckOptions struct {
+	Name string
+	// Mandatory keeps new members out until their first pass; with Prove, all
+	// that are members when the check begins.
+	Mandatory, Prove bool
+	// Closes: what OnUnhealthy was told is called for a peer that fails.
+	Closes bool
+	// Before is a check that this one replaces, and ends. What it has out stays
+	// out until the new one says otherwise.
+	Before *Check
+}
+
+// AddCheck begins a check.
+func (g *Group) AddCheck(o CheckOptions, now time.Time) *Check {
 	g.mu.Lock()
 	defer g.unlockAt(now)
-	c := &Check{group: g, name: name, mandatory: mandatory}
+	c := &Check{group: g, name: o.Name, mandatory: o.Mandatory, closes: o.Closes}
+	if c.closes {
+		g.closing.Add(1)
+	}
 	g.checks = append(g.checks, c)
 	for _, p := range g.peersLocked() {
 		was := p.ill()
-		i := p.verdictOf(before)
+		i := p.verdictOf(o.Before)
 		if i >= 0 {
 			p.verdicts[i].check = c
-			p.verdicts[i].unproven = p.verdicts[i].unproven && mandatory
+			p.verdicts[i].unproven = p.verdicts[i].unproven && o.Mandatory
 		}
-		if i < 0 && mandatory && prove {
+		if i < 0 && o.Mandatory && o.Prove {
 			p.verdicts = append(p.verdicts, c.unproven(now))
 		}
 		g.barredLocked(p, was, now)
 	}
-	if before != nil {
-		g.endLocked(before, now)
+	if o.Before != nil {
+		g.endLocked(o.Before, now)
 	}
 	return c
 }
@@ -79,7 +95,13 @@ func (c *Check) End(now time.Time) {
 }
 
 func (g *Group) endLocked(c *Check, now time.Time) {
+	if c.ended {
+		return
+	}
 	c.ended = true
+	if c.closes {
+		g.closing.Add(-1)
+	}
 	g.checks = slices.DeleteFunc(g.checks, func(x *Check) bool { return x == c })
 	for _, p := range slices.Concat(g.peersLocked(), g.removed) {
 		if i := p.verdictOf(c); i >= 0 {
@@ -94,16 +116,23 @@ func (g *Group) peersLocked() []*Peer { return slices.Concat(g.lists[0].peers, g
 
 // Fail says that p has not passed the check, and why.
 func (c *Check) Fail(p *Peer, reason error, now time.Time) {
+	for _, f := range c.fail(p, reason, now) {
+		f()
+	}
+}
+
+// fail returns what is to be closed.
+func (c *Check) fail(p *Peer, reason error, now time.Time) (closers []func()) {
 	g := c.group
 	g.mu.Lock()
 	defer g.unlockAt(now)
 	if c.ended || p.list == nil {
-		return
+		return nil
 	}
 	i := p.verdictOf(c)
 	if i >= 0 && !p.verdicts[i].unproven {
 		p.verdicts[i].reason = reason.Error()
-		return
+		return nil
 	}
 	was := p.ill()
 	v := verdict{check: c, reason: reason.Error(), since: now}
@@ -114,6 +143,32 @@ func (c *Check) Fail(p *Peer, reason error, now time.Time) {
 	}
 	g.events = append(g.events, Event{Kind: ServerUnhealthy, Peer: p, Check: c.name, Cause: reason})
 	g.barredLocked(p, was, now)
+	if c.closes {
+		closers = slices.Collect(maps.Values(p.closers))
+		clear(p.closers)
+	}
+	return closers
+}
+
+// OnUnhealthy asks for f to be called, at most once, when the peer fails a check
+// that closes what is open, before the lease ends. It does nothing while the
+// group has no such check.
+func (l *Lease) OnUnhealthy(f func()) {
+	p := l.peer
+	g := p.group
+	if g.closing.Load() == 0 {
+		return
+	}
+	g.mu.Lock()
+	defer g.unlock()
+	if l.done.Load() {
+		return
+	}
+	if p.closers == nil {
+		p.closers = map[*Lease]func(){}
+	}
+	p.closers[l] = f
+	l.closer.Store(true)
 }
 
 // Pass says that p has passed the check, often enough, with checks that began

@@ -50,8 +50,8 @@ func member(t testing.TB, g *peer.Group, id string) *peer.Peer {
 
 func TestAServerIsOutWhileAnyCheckSaysSo(t *testing.T) {
 	g, log := checked(t, 3, nil)
-	http := g.AddCheck("http", false, false, nil, t0)
-	tcp := g.AddCheck("tcp", false, false, nil, t0)
+	http := g.AddCheck(peer.CheckOptions{Name: "http"}, t0)
+	tcp := g.AddCheck(peer.CheckOptions{Name: "tcp"}, t0)
 	a := member(t, g, "a")
 	http.Fail(a, errBody, t0)
 	tcp.Fail(a, errors.New("refused"), t0)
@@ -78,7 +78,7 @@ func TestAServerIsOutWhileAnyCheckSaysSo(t *testing.T) {
 
 func TestTheOnlyServerCanBeOutByACheck(t *testing.T) {
 	g, _ := checked(t, 1, nil)
-	c := g.AddCheck("http", false, false, nil, t0)
+	c := g.AddCheck(peer.CheckOptions{Name: "http"}, t0)
 	a := member(t, g, "a")
 	c.Fail(a, errBody, t0)
 	if got := sequence(g, 1, t0); got != "@" {
@@ -93,7 +93,7 @@ func TestTheOnlyServerCanBeOutByACheck(t *testing.T) {
 func TestTheLastServerThatIsWellIsAsGoodAsAlone(t *testing.T) {
 	for _, countDown := range []bool{false, true} {
 		g, _ := checked(t, 3, func(c *peer.Config) { c.SingleCountsDown = countDown })
-		c := g.AddCheck("http", false, false, nil, t0)
+		c := g.AddCheck(peer.CheckOptions{Name: "http"}, t0)
 		c.Fail(member(t, g, "a"), errBody, t0)
 		c.Fail(member(t, g, "b"), errBody, t0)
 		failAll(g, 5, t0)
@@ -114,7 +114,7 @@ func TestTheLastServerThatIsWellIsAsGoodAsAlone(t *testing.T) {
 
 func TestAPassEndsATimeOutThatBeganBefore(t *testing.T) {
 	g, log := checked(t, 2, nil)
-	c := g.AddCheck("http", false, false, nil, t0)
+	c := g.AddCheck(peer.CheckOptions{Name: "http"}, t0)
 	fail(t, g, "a", at(time.Second))
 	c.Pass(member(t, g, "a"), at(time.Second), at(2*time.Second)) // asked before the failure was known
 	if s := state(t, g, "a"); s.Until.IsZero() {
@@ -135,7 +135,7 @@ func TestAPassEndsATimeOutThatBeganBefore(t *testing.T) {
 
 func TestAServerOutByATimeOutAndACheckComesBackWithTheLatter(t *testing.T) {
 	g, _ := checked(t, 2, nil)
-	c := g.AddCheck("http", false, false, nil, t0)
+	c := g.AddCheck(peer.CheckOptions{Name: "http"}, t0)
 	fail(t, g, "a", t0)
 	c.Fail(member(t, g, "a"), errBody, t0)
 	if got := sequence(g, 2, at(time.Minute)); got != "bb" { // the time out is over
@@ -145,7 +145,7 @@ func TestAServerOutByATimeOutAndACheckComesBackWithTheLatter(t *testing.T) {
 
 func TestMandatoryKeepsServersOutUntilTheirFirstPass(t *testing.T) {
 	g, log := checked(t, 2, nil)
-	c := g.AddCheck("http", true, true, nil, t0)
+	c := g.AddCheck(peer.CheckOptions{Name: "http", Mandatory: true, Prove: true}, t0)
 	if got := sequence(g, 1, t0); got != "@" {
 		t.Fatalf("picked %s before any check, want none", got)
 	}
@@ -177,9 +177,9 @@ func TestMandatoryKeepsServersOutUntilTheirFirstPass(t *testing.T) {
 
 func TestASuccessorKeepsVerdictsUntilItHasItsOwn(t *testing.T) {
 	g, _ := checked(t, 3, nil)
-	old := g.AddCheck("http", false, false, nil, t0)
+	old := g.AddCheck(peer.CheckOptions{Name: "http"}, t0)
 	old.Fail(member(t, g, "a"), errBody, t0)
-	next := g.AddCheck("http", false, false, old, t0)
+	next := g.AddCheck(peer.CheckOptions{Name: "http", Before: old}, t0)
 	if got := sequence(g, 2, t0); got != "bc" {
 		t.Errorf("picks %s, want bc", got)
 	}
@@ -199,9 +199,37 @@ func TestASuccessorKeepsVerdictsUntilItHasItsOwn(t *testing.T) {
 	}
 }
 
+func TestAFailureClosesWhatIsOpenIfTheCheckSaysSo(t *testing.T) {
+	g, _ := checked(t, 1, nil)
+	closed := ""
+	hold := func(name string) *peer.Lease {
+		l := peertest.Pick(g, peer.SessionOptions{}, t0)
+		l.OnUnhealthy(func() { closed += name })
+		return l
+	}
+	early := hold("early") // no check closes anything yet
+	a := member(t, g, "a")
+	keeps := g.AddCheck(peer.CheckOptions{Name: "keeps"}, t0)
+	closes := g.AddCheck(peer.CheckOptions{Name: "closes", Closes: true}, t0)
+	open, ended := hold("open"), hold("ended")
+	ended.Done(peer.Success, t0)
+	keeps.Fail(a, errBody, t0)
+	if closed != "" {
+		t.Errorf("closed %s, want nothing", closed)
+	}
+	closes.Fail(a, errBody, t0)
+	closes.Fail(a, errBody, t0)
+	if closed != "open" {
+		t.Errorf("closed %q, want open", closed)
+	}
+	open.Done(peer.None, t0)
+	early.Done(peer.None, t0)
+	peertest.Idle(t, g)
+}
+
 func TestAServerThatIsBackStartsSlowly(t *testing.T) {
 	g, _ := checked(t, 2, func(c *peer.Config) { c.Servers[0].SlowStart = 10 * time.Second })
-	c := g.AddCheck("http", false, false, nil, t0)
+	c := g.AddCheck(peer.CheckOptions{Name: "http"}, t0)
 	c.Fail(member(t, g, "a"), errBody, t0)
 	c.Pass(member(t, g, "a"), t0, at(time.Second))
 	if got := shares(g, 1000, at(2*time.Second))["a"]; got > 20 {
@@ -214,7 +242,7 @@ func TestAServerThatIsBackStartsSlowly(t *testing.T) {
 
 func TestPanicIgnoresVerdictsButNotThatThereIsNone(t *testing.T) {
 	g, log := checked(t, 4, func(c *peer.Config) { c.Guards.Panic = 50 })
-	c := g.AddCheck("http", false, false, nil, t0)
+	c := g.AddCheck(peer.CheckOptions{Name: "http"}, t0)
 	for _, id := range []string{"a", "b", "c"} {
 		c.Fail(member(t, g, id), errBody, t0)
 	}
@@ -229,7 +257,7 @@ func TestPanicIgnoresVerdictsButNotThatThereIsNone(t *testing.T) {
 		t.Errorf("events: %s", got)
 	}
 	c.End(t0)
-	g.AddCheck("http", true, true, nil, t0)
+	g.AddCheck(peer.CheckOptions{Name: "http", Mandatory: true, Prove: true}, t0)
 	if got := sequence(g, 1, t0); got != "@" {
 		t.Errorf("picked %s, which has not been checked", got)
 	}
@@ -249,7 +277,7 @@ func TestVerdictsAgreeWithAModel(t *testing.T) {
 			"add": func(rt *rapid.T) {
 				i := rapid.IntRange(0, 1).Draw(rt, "check")
 				if checks[i] == nil {
-					checks[i] = g.AddCheck(fmt.Sprint(i), false, false, nil, now)
+					checks[i] = g.AddCheck(peer.CheckOptions{Name: fmt.Sprint(i)}, now)
 				}
 			},
 			"end": func(rt *rapid.T) {
