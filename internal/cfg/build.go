@@ -18,6 +18,10 @@ var Packages = map[caddy.ModuleID]string{
 	"upstream.balancers.least_time":                   "modules/leasttime",
 	"upstream.health_trackers.passive":                "passivehealth",
 	"upstream.resolvers.dns":                          "modules/resolve",
+	"upstream.health_checks.http":                     "modules/activehealth",
+	"upstream.health_checks.tcp":                      "modules/activehealth",
+	"upstream.health_checks.tls":                      "modules/activehealth",
+	"upstream.health_checks.grpc":                     "modules/activehealth",
 	"http.reverse_proxy.transport.next_upstream":      "modules/nextupstream",
 	"http.reverse_proxy.transport.upstream_keepalive": "upstreamkeepalive",
 }

@@ -315,6 +315,8 @@ func ParseDuration(s string, low time.Duration) (time.Duration, error) {
 		return 0, errorf("%q is not a duration: expected a number with a unit, such as 30s", s)
 	case v < 0:
 		return 0, errorf("%s is negative: expected a duration such as 30s", s)
+	case v < low && low > 1:
+		return 0, errorf("%s is too short: expected %s or more", s, low)
 	case v < low:
 		return 0, errorf("%s is too short: expected more than 0", s)
 	}

@@ -92,6 +92,11 @@ func (g *Group) unmarshal(d *caddyfile.Dispenser, name string) error {
 			g.ResolverRaw = caddyconfig.JSONModuleObject(mod, "resolver", "dns", nil)
 			return nil
 		},
+		"health_check": func(d *caddyfile.Dispenser) error {
+			raw, err := parseCheck(d)
+			g.HealthChecksRaw = append(g.HealthChecksRaw, raw)
+			return err
+		},
 		"health_tracker": func(d *caddyfile.Dispenser) error {
 			raw, err := parseTracker(d)
 			g.TrackerRaw = raw
@@ -110,7 +115,7 @@ func (g *Group) unmarshal(d *caddyfile.Dispenser, name string) error {
 		g.BalancerRaw = caddyconfig.JSONModuleObject(mod, "method", method, nil)
 		return nil
 	})
-	if err := options.Block(d, "upstream "+name, cfg.Repeatable{"server": true}); err != nil {
+	if err := options.Block(d, "upstream "+name, cfg.Repeatable{"server": true, "health_check": true}); err != nil {
 		return err
 	}
 	if !primary {
@@ -120,6 +125,36 @@ func (g *Group) unmarshal(d *caddyfile.Dispenser, name string) error {
 		g.Keepalive = &keepalive
 	}
 	return nil
+}
+
+// parseCheck reads `health_check [<kind>] ...`; the kind is http if the first
+// word is a parameter. The dispenser stands on the first word.
+func parseCheck(d *caddyfile.Dispenser) ([]byte, error) {
+	const namespace = "upstream.health_checks"
+	kind := "http"
+	if d.NextArg() {
+		if strings.Contains(d.Val(), "=") || d.Val() == "mandatory" || d.Val() == "persistent" {
+			d.Prev()
+		} else {
+			kind = d.Val()
+		}
+	}
+	id := namespace + "." + kind
+	if _, err := caddy.GetModule(id); err != nil {
+		if absent := cfg.NotInBuild(id); absent != nil {
+			return nil, d.Errf("health_check: %v", absent)
+		}
+		var known []string
+		for _, m := range caddy.GetModules(namespace) {
+			known = append(known, m.ID.Name())
+		}
+		return nil, d.Errf("health_check: unknown kind %q: expected %s, or parameters of http", kind, strings.Join(known, ", "))
+	}
+	mod, err := caddyfile.UnmarshalModule(d, id)
+	if err != nil {
+		return nil, err
+	}
+	return caddyconfig.JSONModuleObject(mod, "check", kind, nil), nil
 }
 
 // parseTracker reads `health_tracker <name> ...`; the dispenser stands on the

@@ -32,6 +32,10 @@ type Group struct {
 	// nginx's max_fails and fail_timeout.
 	TrackerRaw json.RawMessage `json:"health_tracker,omitempty" caddy:"namespace=upstream.health_trackers inline_key=tracker"`
 
+	// What asks the servers, at intervals, whether they are well. Each check can
+	// take a server out, and only its own pass brings it back. Default: none.
+	HealthChecksRaw []json.RawMessage `json:"health_checks,omitempty" caddy:"namespace=upstream.health_checks inline_key=check"`
+
 	// What looks up the servers that have `resolve`. Default: `dns` with the
 	// system's resolver.
 	ResolverRaw json.RawMessage `json:"resolver,omitempty" caddy:"namespace=upstream.resolvers inline_key=resolver"`
@@ -53,6 +57,7 @@ type Group struct {
 
 	resolver    Resolver
 	resolverKey string
+	checks      []checkup
 }
 
 // Keepalive is how a group keeps idle HTTP connections to its servers.
@@ -135,6 +140,9 @@ func (g *Group) loadGuests(ctx caddy.Context) error {
 		return fmt.Errorf("balancer %T is not a balancing method", mod)
 	}
 	if err := g.loadResolver(ctx); err != nil {
+		return err
+	}
+	if err := g.loadChecks(ctx); err != nil {
 		return err
 	}
 	return g.loadTracker(ctx)
@@ -221,7 +229,7 @@ func (g *Group) generation() *generation {
 		digest: g.digest,
 		config: peer.Config{Method: g.method, Tracker: g.tracker, SingleCountsDown: g.SingleCountsDown},
 
-		resolver: g.resolver, resolverKey: g.resolverKey,
+		resolver: g.resolver, resolverKey: g.resolverKey, checks: g.checks,
 	}
 	return gen.with(g.lines)
 }

@@ -36,6 +36,7 @@ type Runtime struct {
 	removal map[int]func(address string)
 	// followers ask for the addresses of lines with resolve, by their key.
 	followers map[string]*follower
+	checks    []*checking // of inForce
 	lastID    int
 }
 
@@ -53,6 +54,7 @@ type generation struct {
 
 	resolver    Resolver // nil: no line needs one
 	resolverKey string
+	checks      []checkup
 }
 
 // started is a configuration that runs.
@@ -116,6 +118,11 @@ func (r *Runtime) Destruct() error {
 	for _, f := range r.followers {
 		f.cancel()
 	}
+	for _, c := range r.checks {
+		if c.watcher != nil {
+			c.watcher.Stop()
+		}
+	}
 	var errs []error
 	for key, c := range r.shared {
 		errs = append(errs, c.Close())
@@ -172,6 +179,7 @@ func (r *Runtime) drop(g *generation) {
 		r.group.Forget()
 	}
 	r.followLocked()
+	r.watchLocked()
 }
 
 // applyLocked makes g the generation in force. One that is equal to the one
@@ -181,6 +189,7 @@ func (r *Runtime) applyLocked(g *generation) error {
 		r.enforcedLocked(g.with(r.inForce.lines))
 		return nil
 	}
+	r.recheckLocked(g, true)
 	return r.replaceLocked(r.resolvedLocked(g))
 }
 
@@ -213,6 +222,7 @@ func (r *Runtime) enforcedLocked(g *generation) {
 		r.stack[n-1].now = g
 	}
 	r.followLocked()
+	r.watchLocked()
 }
 
 func (r *Runtime) addressesLocked() map[string]bool {
@@ -266,7 +276,8 @@ func (r *Runtime) OnRemove(f func(address string)) (stop func()) {
 	}
 }
 
-// event logs a change of a peer's state.
+// event logs a change of a peer's state. It is called while the Runtime changes
+// the group, and must not lock it.
 func (r *Runtime) event(e peer.Event) {
 	logger := r.logger.Load()
 	s := e.Peer.Server()
@@ -277,6 +288,10 @@ func (r *Runtime) event(e peer.Event) {
 			zap.Int("fails", e.Fails), zap.Duration("fail_timeout", s.FailTimeout), zap.Error(e.Cause))...)
 	case peer.ServerUp:
 		logger.Info("server recovered", append(fields, zap.Duration("down_for", e.DownFor))...)
+	case peer.ServerUnhealthy:
+		logger.Warn("server unhealthy", append(fields, zap.String("check", e.Check), zap.String("reason", e.Cause.Error()))...)
+	case peer.ServerHealthy:
+		logger.Info("server healthy", append(fields, zap.String("check", e.Check), zap.Duration("down_for", e.DownFor))...)
 	case peer.ServerGone:
 		logger.Info("server removed", fields...)
 	}

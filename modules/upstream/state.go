@@ -79,6 +79,8 @@ type LiveState struct {
 	Reasons     map[string]uint64 `json:"failures_by_reason,omitempty"`
 	LastFailure *time.Time        `json:"last_failure,omitempty"`
 	LastError   string            `json:"last_error,omitempty"`
+	// Checks are the active checks that have the server out, with the reason.
+	Checks []CheckState `json:"checks,omitempty"`
 	// Responses are the answers by class: 2xx and so on.
 	Responses map[string]uint64 `json:"responses,omitempty"`
 	// Sessions are the stream sessions that were connected.
@@ -313,6 +315,7 @@ func peerState(s peer.State, owner *Server, now time.Time) ServerState {
 			CurrentWeight: s.CurrentWeight, EffectiveWeight: s.EffectiveWeight,
 			Fails: s.Fails, DownSince: timePtr(s.DownSince), Picks: s.Picks, Failures: s.Failures,
 			LastFailure: timePtr(s.LastFailure), LastError: s.LastError,
+			Checks: checkStates(s.Checks),
 			Retries: s.Retries, Selected: timePtr(s.Selected), Reasons: s.Reasons.Map(),
 		},
 	}
@@ -346,7 +349,7 @@ func stateName(s peer.State, now time.Time) string {
 		return "down"
 	case s.Server.Drain:
 		return "draining"
-	case s.Until.After(now):
+	case s.Until.After(now), len(s.Checks) > 0:
 		return "unhealthy"
 	case s.Full:
 		return "full"
