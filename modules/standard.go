@@ -8,6 +8,7 @@ import (
 	_ "github.com/caddy-upstream/caddy-upstream/caddyfile"
 	_ "github.com/caddy-upstream/caddy-upstream/l4stream"
 	_ "github.com/caddy-upstream/caddy-upstream/leastconn"
+	_ "github.com/caddy-upstream/caddy-upstream/modules/activehealth"
 	_ "github.com/caddy-upstream/caddy-upstream/modules/command"
 	_ "github.com/caddy-upstream/caddy-upstream/modules/hash"
 	_ "github.com/caddy-upstream/caddy-upstream/modules/iphash"
