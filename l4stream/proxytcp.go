@@ -23,6 +23,7 @@ import (
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
 	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/proxyproto"
 	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/splice"
+	"github.com/caddy-upstream/caddy-upstream/modules/upstream"
 )
 
 // Handle implements Handler.
@@ -73,10 +74,9 @@ func (p *ProxyPass) connect(s *Session, group *peer.Group, address string) (net.
 
 // next takes the next server of the session's walk.
 func (p *ProxyPass) next(s *Session, group *peer.Group) (*try, error) {
-	now := time.Now()
-	lease, err := s.walk.Next(now)
+	lease, err := p.pick(s, group)
 	if err != nil {
-		s.newTry(nil, group.Name(), now)
+		s.newTry(nil, group.Name(), time.Now())
 		return nil, endWith(StatusBadGateway, "group %s: %w", group.Name(), err)
 	}
 	server := lease.Peer().Server()
@@ -84,7 +84,24 @@ func (p *ProxyPass) next(s *Session, group *peer.Group) (*try, error) {
 		c.Write(zap.String("group", group.Name()), zap.String("peer", server.ID),
 			zap.Int64("current_weight", lease.CurrentWeight), zap.Int("tries_left", lease.TriesLeft))
 	}
-	return s.newTry(lease, server.Name, now), nil
+	return s.newTry(lease, server.Name, lease.Start), nil
+}
+
+// pick may have to wait for a server. A client that leaves meanwhile is noticed
+// when the wait is over.
+func (p *ProxyPass) pick(s *Session, group *peer.Group) (*peer.Lease, error) {
+	if group.QueueTimeout() == 0 || s.udp != nil { // datagrams do not wait
+		return s.walk.Next(time.Now())
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stop := (func())(cancel)
+	s.stopDial.Store(&stop)
+	defer s.stopDial.CompareAndSwap(&stop, nil)
+	if s.aborted.Load() {
+		cancel()
+	}
+	return upstream.Pick(ctx, &s.walk, time.Now())
 }
 
 // failed gives a server back that could not be connected. False: that was the

@@ -21,9 +21,11 @@ type Config struct {
 	// Secret, if not empty, is the key of the HMAC from which the sids of peers
 	// without a route are made; else they are nginx's, an MD5.
 	Secret string
-	// Queue is how many sessions may wait for a peer.
-	Queue  int
-	Guards Guards
+	// Queue is how many sessions may wait for a peer; QueueTimeout is how long
+	// the fronts let one wait.
+	Queue        int
+	QueueTimeout time.Duration
+	Guards       Guards
 	// RandomStart begins the cycle of a new group at a random place.
 	RandomStart bool
 	// Retain keeps the state of peers that go, held or not, until Forget: a
@@ -95,6 +97,7 @@ func (g *Group) Apply(c Config, now time.Time) error {
 	fresh := g.method == nil
 	g.method, g.tracker, g.guards = c.Method, c.Tracker, c.Guards
 	g.queue.limit = c.Queue
+	g.patience.Store(int64(c.QueueTimeout))
 	g.wants.Store(nil)
 	if w, ok := c.Method.(Wanter); ok {
 		wants := w.Wants()

@@ -27,6 +27,8 @@ type Options struct {
 type Group struct {
 	opts  Options
 	wants atomic.Pointer[Wants] // nil: nothing
+	// patience is Config.QueueTimeout.
+	patience atomic.Int64
 
 	mu      sync.Mutex // guards everything below, and what Peer says it guards
 	method  Method

@@ -81,6 +81,9 @@ func (s *Session) NextOrWait(w *Waiter, now time.Time) (*Lease, error) {
 	return nil, ErrQueued
 }
 
+// QueueTimeout is the Config.QueueTimeout in force.
+func (g *Group) QueueTimeout() time.Duration { return time.Duration(g.patience.Load()) }
+
 // Leave ends the wait. It returns the lease that the session was given, or nil
 // if it was given none and will not be.
 func (w *Waiter) Leave() *Lease {

@@ -50,7 +50,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, w.Err
 	case try.Lease == nil:
 		giveUp(w, req)
-		return nil, &Error{err: peer.ErrNoPeers}
+		return nil, &Error{err: try.Err}
 	case !try.Begin():
 		return nil, context.Canceled
 	}

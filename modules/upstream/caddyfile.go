@@ -103,6 +103,7 @@ func (g *Group) unmarshal(d *caddyfile.Dispenser, name string) error {
 			return err
 		},
 	}
+	g.guardOptions(options)
 	options.ModulesOf("upstream.balancers", func(d *caddyfile.Dispenser) error {
 		if g.BalancerRaw != nil {
 			return d.Errf("balancing method given twice in upstream %s: %s", name, d.Val())
@@ -117,6 +118,9 @@ func (g *Group) unmarshal(d *caddyfile.Dispenser, name string) error {
 	})
 	if err := options.Block(d, "upstream "+name, cfg.Repeatable{"server": true, "health_check": true}); err != nil {
 		return err
+	}
+	if err := g.checkTogether(); err != nil {
+		return d.Errf("upstream %s: %v", name, err)
 	}
 	if !primary {
 		return d.Errf("upstream %s: no primary server: expected at least one server without backup", name)
@@ -213,6 +217,9 @@ func parseServer(d *caddyfile.Dispenser) (*Server, error) {
 		"backup":       {Flag: true, Set: flagParam(&s.Backup)},
 		"down":         {Flag: true, Set: flagParam(&s.Down)},
 		"drain":        {Flag: true, Set: flagParam(&s.Drain)},
+		"slow_start":   {Set: func(v string) error { return plainDuration(&s.SlowStart, v) }},
+		"route":        {Set: func(v string) error { s.Route = v; return nil }},
+		"probe":        {Set: probeParam(&s.Probe)},
 		"resolve":      {Flag: true, Set: flagParam(&s.Resolve)},
 		"service":      {Set: func(v string) error { s.Service = v; return nil }},
 	}

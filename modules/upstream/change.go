@@ -78,6 +78,9 @@ func (r *Runtime) change(match string, edit func([]line) ([]line, error)) (strin
 		}
 		return "", &changeError{status, err}
 	}
+	if err := r.inForce.checkRoutes(lines); err != nil {
+		return "", &changeError{http.StatusBadRequest, err}
+	}
 	if r.inForce.resolver == nil && slices.ContainsFunc(lines, func(l line) bool { return l.server.Resolve }) {
 		return "", refuse(http.StatusConflict, "resolve: group %s has no resolver: give its configuration one", r.key.name)
 	}

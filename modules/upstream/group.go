@@ -48,6 +48,8 @@ type Group struct {
 	// server beside others that cannot be used is as good as alone.
 	SingleCountsDown bool `json:"single_counts_down,omitempty"`
 
+	Guards
+
 	name    string
 	lines   []line
 	method  peer.Method
@@ -109,6 +111,12 @@ func (g *Group) provision(ctx caddy.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	if err := g.validateGuards(); err != nil {
+		return err
+	}
+	if err := g.checkTogether(); err != nil {
+		return err
+	}
 	if err := g.loadGuests(ctx); err != nil {
 		return err
 	}
@@ -123,6 +131,7 @@ func (g *Group) provision(ctx caddy.Context, name string) error {
 		return err
 	}
 	g.digest = string(config) + string(resolved)
+	g.warn(ctx.Logger(&App{}))
 	return g.runtime.propose(g.generation(), ctx.Logger(&App{}))
 }
 
@@ -231,6 +240,7 @@ func (g *Group) generation() *generation {
 
 		resolver: g.resolver, resolverKey: g.resolverKey, checks: g.checks,
 	}
+	g.guard(&gen.config)
 	return gen.with(g.lines)
 }
 

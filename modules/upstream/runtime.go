@@ -28,6 +28,7 @@ type Runtime struct {
 	group *peer.Group
 
 	logger atomic.Pointer[zap.Logger]
+	prober *prober
 
 	mu      sync.Mutex // guards what follows
 	stack   []started  // the latest last
@@ -51,6 +52,9 @@ type generation struct {
 	digest string
 	config peer.Config // its Servers are those of all lines
 	lines  []line
+
+	// sticky says that clients are bound to servers, which routes are for.
+	sticky bool
 
 	resolver    Resolver // nil: no line needs one
 	resolverKey string
@@ -88,7 +92,7 @@ var runtimes = pools.New("group")
 // a reference to it.
 func acquire(key runtimeKey) (*Runtime, error) {
 	v, _, err := runtimes.LoadOrNew(key, func() (caddy.Destructor, error) {
-		r := &Runtime{key: key, shared: map[string]io.Closer{}, removal: map[int]func(string){}}
+		r := &Runtime{key: key, prober: newProber(), shared: map[string]io.Closer{}, removal: map[int]func(string){}}
 		r.logger.Store(zap.NewNop())
 		r.group = peer.NewGroup(peer.Options{Name: key.name, OnPeer: dress, OnEvent: r.event})
 		return r, nil
@@ -113,6 +117,7 @@ func dress(p *peer.Peer) {
 // Destruct closes what the group shared. It is called when the last
 // configuration that names the group is gone.
 func (r *Runtime) Destruct() error {
+	r.prober.close()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range r.followers {
@@ -294,6 +299,12 @@ func (r *Runtime) event(e peer.Event) {
 		logger.Info("server healthy", append(fields, zap.String("check", e.Check), zap.Duration("down_for", e.DownFor))...)
 	case peer.ServerGone:
 		logger.Info("server removed", fields...)
+	case peer.PanicBegins:
+		logger.Warn("too few servers are up: failed ones are used too", fields...)
+	case peer.PanicEnds:
+		logger.Info("enough servers are up again", fields...)
+	case peer.ProbeWanted:
+		r.prober.probe(r.group, e.Peer)
 	}
 	if e.Kind == peer.ServerDown || e.Kind == peer.ServerOut {
 		for _, f := range takenOut {

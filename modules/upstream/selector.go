@@ -4,10 +4,11 @@
 package upstream
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/netip"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -109,9 +110,13 @@ func (s *selector) pick(r *http.Request) *reverseproxy.Upstream {
 			return s.sentinel
 		}
 	}
-	t, err := w.nextTry(time.Now())
+	t, err := w.nextTry(r.Context())
 	if err != nil {
-		s.logger.Error("no live upstreams", zap.String("group", s.runtime.key.name))
+		if t == nil {
+			w.Err = fmt.Errorf("waiting in the queue: the client has gone: %w", context.Canceled)
+		} else {
+			s.logger.Error("no live upstreams", zap.String("group", s.runtime.key.name), zap.String("reason", err.Error()))
+		}
 		if s.front == nil {
 			return nil
 		}

@@ -6,6 +6,7 @@ package upstream
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -49,6 +50,19 @@ type Server struct {
 
 	// Send no new traffic to this server, but let what is bound to it finish.
 	Drain bool `json:"drain,omitempty"`
+
+	// The time in which a server that has come back, or was added to running
+	// ones, climbs to its weight. Default: 0, at once.
+	SlowStart caddy.Duration `json:"slow_start,omitempty"`
+
+	// The server's name in the group's `sticky` sessions. Default: a digest of
+	// the address.
+	Route string `json:"route,omitempty"`
+
+	// `tcp`: once `fail_timeout` is over, connect to the server in the background
+	// first, and use it for requests only when that has succeeded. Default: the
+	// next request is the test.
+	Probe string `json:"probe,omitempty"`
 
 	// Look the host name up at run time, again and again, with the group's
 	// `resolver`. Until the first answer the server has no addresses.
@@ -106,6 +120,7 @@ func (s *Server) base(address string) (peer.Server, error) {
 		ID: cmp.Or(s.ID, address), Line: address,
 		Weight: 1, MaxConns: s.MaxConns, MaxFails: 1, FailTimeout: 10 * time.Second,
 		Backup: s.Backup, Down: s.Down, Drain: s.Drain,
+		SlowStart: time.Duration(s.SlowStart), Route: s.Route, Probe: s.Probe == "tcp",
 	}
 	if s.Weight != nil {
 		p.Weight = *s.Weight
@@ -125,6 +140,12 @@ func (s *Server) base(address string) (peer.Server, error) {
 		return p, fmt.Errorf("max_fails %d: must not be negative", p.MaxFails)
 	case p.FailTimeout < 0:
 		return p, fmt.Errorf("fail_timeout %s: must not be negative", p.FailTimeout)
+	case p.SlowStart < 0:
+		return p, fmt.Errorf("slow_start %s: must not be negative", p.SlowStart)
+	case s.Probe != "" && s.Probe != "tcp":
+		return p, fmt.Errorf("probe %q: expected tcp", s.Probe)
+	case p.Probe && p.MaxFails == 0:
+		return p, errors.New("probe does nothing beside max_fails=0: the server is never taken out")
 	}
 	return p, nil
 }

@@ -42,6 +42,7 @@ type ServerState struct {
 	FailTimeout string `json:"fail_timeout"`
 	SlowStart   string `json:"slow_start,omitempty"`
 	Route       string `json:"route,omitempty"`
+	Probe       string `json:"probe,omitempty"`
 	Service     string `json:"service,omitempty"`
 	Resolve     bool   `json:"resolve,omitempty"`
 	Backup      bool   `json:"backup,omitempty"`
@@ -328,6 +329,9 @@ func peerState(s peer.State, owner *Server, now time.Time) ServerState {
 	if s.Server.SlowStart > 0 {
 		out.SlowStart = s.Server.SlowStart.String()
 		out.State.SlowStart = s.SlowStart
+	}
+	if s.Server.Probe {
+		out.Probe = "tcp"
 	}
 	if owner != nil {
 		if id := owner.id(); id != s.Server.ID {

@@ -5,6 +5,7 @@ package upstream
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -100,6 +101,8 @@ func (p *StaticPool) settleAddresses(pool reverseproxy.UpstreamPool) error {
 	return nil
 }
 
+var errStaticRoute = errors.New("route is for sticky sessions, which need a group: lb_policy upstream <group>")
+
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
 // peers returns one peer for each upstream, with the options of the server
@@ -109,6 +112,9 @@ func (p *StaticPool) peers(pool reverseproxy.UpstreamPool) ([]peer.Server, error
 	for _, s := range p.Servers {
 		if options[s.Address] != nil {
 			return nil, fmt.Errorf("server %s given twice", s.Address)
+		}
+		if s.Route != "" {
+			return nil, fmt.Errorf("server %s: %w", s.Address, errStaticRoute)
 		}
 		options[s.Address] = s
 	}
@@ -193,6 +199,9 @@ func (p *StaticPool) UnmarshalBlock(d *caddyfile.Dispenser, kind string) error {
 			}
 			if seen[s.Address] {
 				return d.Errf("server %s given twice", s.Address)
+			}
+			if s.Route != "" {
+				return d.Errf("server %s: %v", s.Address, errStaticRoute)
 			}
 			seen[s.Address] = true
 			p.Servers = append(p.Servers, s)

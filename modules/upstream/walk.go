@@ -5,6 +5,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -50,8 +51,9 @@ type Releaser interface{ Release() }
 // Try is one pick of a walk and what became of it. Its lease ends exactly
 // once: by Finish, or when the client has gone.
 type Try struct {
-	// Lease is nil if no peer could be picked.
+	// Lease is nil if no peer could be picked, and Err says why.
 	Lease *peer.Lease
+	Err   error
 	// Attempt is what the transport reports.
 	Attempt exchange.Attempt
 
@@ -99,21 +101,25 @@ func (s *selector) walkOf(r *http.Request) (w *Walk, begun bool) {
 	return w, true
 }
 
-// nextTry picks a peer for a further try of the walk.
-func (w *Walk) nextTry(now time.Time) (*Try, error) {
+// nextTry picks a peer for a further try of the walk; it may have to wait for
+// one. When the client leaves meanwhile there is no try.
+func (w *Walk) nextTry(ctx context.Context) (*Try, error) {
+	lease, err := Pick(ctx, &w.Session, time.Now())
+	if err != nil && !errors.Is(err, peer.ErrNoPeers) && err != peer.ErrQueueFull {
+		return nil, err
+	}
 	t := &w.first
 	if t.walk != nil {
 		t = new(Try)
 	}
 	t.walk = w
-	lease, err := w.Session.Next(now)
 	if err != nil {
-		t.addr = w.Session.Group().Name()
+		t.Err, t.addr = err, w.Session.Group().Name()
 		t.status.Store(http.StatusBadGateway)
 		t.state.Store(finished)
 	} else {
 		t.Lease, t.addr = lease, lease.Peer().Name()
-		t.Attempt.Start = now
+		t.Attempt.Start = lease.Start
 	}
 	w.record.addTry(t)
 	w.mu.Lock()
