@@ -12,6 +12,7 @@ import (
 
 	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
 	"github.com/caddy-upstream/caddy-upstream/internal/nginxvars/access"
+	"github.com/caddy-upstream/caddy-upstream/internal/pools"
 )
 
 func init() {
@@ -106,7 +107,7 @@ type counters struct {
 // Destruct implements caddy.Destructor.
 func (*counters) Destruct() error { return nil }
 
-var limitZones = caddy.NewUsagePool()
+var limitZones = pools.New("limit_conn zone")
 
 // maxLimitKey is the longest key that is counted, in bytes.
 const maxLimitKey = 255

@@ -104,6 +104,9 @@ func (l *AccessLog) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		case option == "logger" && len(args) == 1 && l.Logger == "":
 			l.Logger = args[0]
 		case option == "field" && len(args) == 2:
+			if _, twice := l.Fields[args[0]]; twice {
+				return d.Errf("access_log: field %q given twice", args[0])
+			}
 			if l.Fields == nil {
 				l.Fields = map[string]string{}
 			}

@@ -38,12 +38,24 @@ func parseStream(d *caddyfile.Dispenser, existing any) (any, error) {
 	if d.NextArg() {
 		return nil, d.Errf("stream: unexpected argument %q: expected a block of servers", d.Val())
 	}
+	places := map[string]*binding{} // to find addresses that two servers want
 	options := cfg.Options{
 		"shutdown_timeout": cfg.Duration(&app.ShutdownTimeout),
 		"server": func(d *caddyfile.Dispenser) error {
 			s := new(Server)
 			app.Servers[fmt.Sprintf("srv%d", len(app.Servers))] = s
-			return s.unmarshal(d)
+			if err := s.unmarshal(d); err != nil {
+				return err
+			}
+			for _, a := range s.addresses {
+				if places[a.key()] == nil {
+					places[a.key()] = &binding{address: a}
+				}
+				if err := places[a.key()].add(s); err != nil {
+					return d.Errf("server %s: %v", strings.Join(s.Listen, " "), err)
+				}
+			}
+			return nil
 		},
 	}
 	if err := options.Block(d, "stream", cfg.Repeatable{"server": true}); err != nil {
@@ -52,23 +64,32 @@ func parseStream(d *caddyfile.Dispenser, existing any) (any, error) {
 	return httpcaddyfile.App{Name: "stream", Value: caddyconfig.JSON(app, nil)}, nil
 }
 
+func (s *Server) unmarshalNames(d *caddyfile.Dispenser) error {
+	if err := cfg.Strings(&s.ServerName)(d); err != nil {
+		return err
+	}
+	if err := s.readNames(); err != nil {
+		return d.Err(err.Error())
+	}
+	return nil
+}
+
 // unmarshal reads one server; the dispenser stands on the word server.
 func (s *Server) unmarshal(d *caddyfile.Dispenser) error {
 	if s.Listen = d.RemainingArgs(); len(s.Listen) == 0 {
 		return d.Err("server: expected one or more addresses to listen on")
 	}
-	for _, text := range s.Listen {
-		if _, err := parseListen(text); err != nil {
-			return d.Errf("server %s: %v", text, err)
-		}
+	if err := s.readAddresses(); err != nil {
+		return d.Errf("server: %v", err)
 	}
 	rules := new(Access)
 	content := ""
+	var mods []any
 	handler := func(name string, mod any) {
 		s.HandlersRaw = append(s.HandlersRaw, caddyconfig.JSONModuleObject(mod, "handler", name, nil))
 	}
 	options := cfg.Options{
-		"server_name":         cfg.Strings(&s.ServerName),
+		"server_name":         s.unmarshalNames,
 		"preread_buffer_size": cfg.Size(&s.PrereadBufferSize, 1),
 		"max_udp_sessions":    cfg.Int(&s.MaxUDPSessions, 0),
 		"preread_timeout":     cfg.Duration(&s.PrereadTimeout),
@@ -92,6 +113,7 @@ func (s *Server) unmarshal(d *caddyfile.Dispenser) error {
 				}
 				content = name
 			}
+			mods = append(mods, mod)
 			handler(name, mod)
 			return nil
 		}
@@ -101,6 +123,13 @@ func (s *Server) unmarshal(d *caddyfile.Dispenser) error {
 	}
 	if len(rules.Rules) > 0 {
 		handler("access", rules)
+	}
+	for _, mod := range mods {
+		if checker, ok := mod.(protocolChecker); ok {
+			if err := checker.checkProtocols(s.listens()); err != nil {
+				return d.Errf("server %s: %v", strings.Join(s.Listen, " "), err)
+			}
+		}
 	}
 	if content == "" {
 		return d.Errf("server %s: expected one of proxy_pass, return and pass", strings.Join(s.Listen, " "))

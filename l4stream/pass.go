@@ -6,10 +6,13 @@ package l4stream
 import (
 	"errors"
 	"net"
+	"strings"
 	"sync"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
 )
 
 func init() {
@@ -110,8 +113,12 @@ func (p *Pass) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if len(args) != 1 {
 		return d.Errf("pass: got %d arguments, expected the address of a listener", len(args))
 	}
-	p.To = args[0]
-	return nil
+	if p.To = args[0]; !strings.Contains(p.To, "{") {
+		if list, err := parseListen(p.To); err != nil || len(list) != 1 {
+			return d.Errf("pass: %q is not the address of a listener", p.To)
+		}
+	}
+	return cfg.NoBlock(d, "pass")
 }
 
 // PassListener is a listener wrapper for HTTP servers: their listeners also
@@ -129,7 +136,10 @@ func (*PassListener) WrapListener(ln net.Listener) net.Listener {
 }
 
 // UnmarshalCaddyfile reads `stream_pass`.
-func (*PassListener) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return noArguments(d) }
+func (*PassListener) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next()
+	return cfg.Bare(d, d.Val())
+}
 
 // passListeners are the wrapped listeners of this process by address; the one
 // opened last takes what is passed.

@@ -7,7 +7,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -178,6 +180,9 @@ func (p *ProxyPass) check() error {
 	case p.ProxyRequests < 0 || p.ProxyResponses != nil && *p.ProxyResponses < 0:
 		return errors.New("proxy_requests and proxy_responses must not be negative")
 	}
+	if len(p.AllowDynamic) > 0 && !slices.ContainsFunc(p.To, func(to string) bool { return strings.Contains(to, "{") }) {
+		return errors.New("allow_dynamic goes with an address from placeholders only")
+	}
 	for _, r := range []struct{ name, text string }{{"upload_rate", p.UploadRate}, {"download_rate", p.DownloadRate}} {
 		if r.text != "" && !strings.Contains(r.text, "{") {
 			if _, err := parseRate(r.text); err != nil {
@@ -236,8 +241,6 @@ func (t *target) provision(ctx caddy.Context, p *ProxyPass) error {
 			t.allow, err = parseNetworks(p.AllowDynamic)
 		}
 		return err
-	case len(p.AllowDynamic) > 0:
-		return errors.New("allow_dynamic goes with an address from placeholders only")
 	}
 	var err error
 	if len(p.To) == 1 && !strings.ContainsAny(p.To[0], ":/") {
@@ -375,8 +378,13 @@ func (p *ProxyPass) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			}
 		}
 	}
+	for _, to := range p.To {
+		if err := checkTarget(to); err != nil {
+			return d.Errf("proxy_pass: %v", err)
+		}
+	}
 	options := cfg.Options{
-		"allow_dynamic":         cfg.Strings(&p.AllowDynamic),
+		"allow_dynamic":         networkList(&p.AllowDynamic),
 		"connect_timeout":       cfg.Duration(&p.ConnectTimeout),
 		"timeout":               cfg.Duration(&p.Timeout),
 		"next_upstream":         cfg.Word(&p.NextUpstream, "on", "off"),
@@ -397,7 +405,32 @@ func (p *ProxyPass) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	for name, set := range p.sslOptions() {
 		options[name] = set
 	}
+	for name, set := range options {
+		options[name] = func(d *caddyfile.Dispenser) error {
+			if err := set(d); err != nil {
+				return err
+			}
+			if err := p.check(); err != nil { // here, so that the error has the option's line
+				return d.Errf("proxy_pass: %v", err)
+			}
+			return nil
+		}
+	}
 	return options.Block(d, "proxy_pass", nil)
+}
+
+// checkTarget looks at one address; groups and placeholders are looked up later.
+func checkTarget(to string) error {
+	if strings.Contains(to, "{") || !strings.ContainsAny(to, ":/") {
+		return nil
+	}
+	if err := upstream.CheckAddress(to); err != nil {
+		return fmt.Errorf("%s: %w", to, err)
+	}
+	if _, port, err := net.SplitHostPort(to); !strings.HasPrefix(to, "unix/") && (err != nil || port == "") {
+		return fmt.Errorf("%s: the port is missing", to)
+	}
+	return nil
 }
 
 // unmarshalProxyProtocol reads `proxy_protocol v1|v2 [every_datagram]`.

@@ -135,7 +135,7 @@ func (p *ProxyProtocol) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		p.Require = true
 	}
 	return cfg.Options{
-		"trusted": cfg.Strings(&p.Trusted),
+		"trusted": networkList(&p.Trusted),
 		"timeout": cfg.Duration(&p.Timeout),
 	}.Block(d, "proxy_protocol", nil)
 }
@@ -181,7 +181,24 @@ func (r *RealIP) Handle(s *Session) error {
 // UnmarshalCaddyfile reads `realip <network...>`.
 func (r *RealIP) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
-	return cfg.Strings(&r.From)(d)
+	if err := networkList(&r.From)(d); err != nil {
+		return err
+	}
+	return cfg.NoBlock(d, "realip")
+}
+
+// networkList reads one or more networks.
+func networkList(dst *[]string) cfg.Setter {
+	return func(d *caddyfile.Dispenser) error {
+		name := d.Val()
+		if err := cfg.Strings(dst)(d); err != nil {
+			return err
+		}
+		if _, err := parseNetworks(*dst); err != nil {
+			return d.Errf("%s: %v", name, err)
+		}
+		return nil
+	}
 }
 
 // networks is a set of networks and, maybe, unix sockets.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
 )
 
 func init() { caddy.RegisterModule(Return{}) }
@@ -56,7 +58,7 @@ func (h *Return) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return d.Errf("return: got %d arguments, expected one text", len(args))
 	}
 	h.Text = args[0]
-	return nil
+	return cfg.NoBlock(d, "return")
 }
 
 // Interface guards

@@ -65,12 +65,8 @@ func (s *Server) provision(ctx caddy.Context, name string, logger *zap.Logger) e
 	if len(s.Listen) == 0 {
 		return fmt.Errorf("listen is missing")
 	}
-	for _, text := range s.Listen {
-		list, err := parseListen(text)
-		if err != nil {
-			return fmt.Errorf("listen %s: %w", text, err)
-		}
-		s.addresses = append(s.addresses, list...)
+	if err := s.readAddresses(); err != nil {
+		return err
 	}
 	if s.MaxUDPSessions < 0 {
 		return fmt.Errorf("max_udp_sessions %d: must not be negative", s.MaxUDPSessions)
@@ -84,13 +80,38 @@ func (s *Server) provision(ctx caddy.Context, name string, logger *zap.Logger) e
 	if s.PrereadTimeout == 0 {
 		s.PrereadTimeout = caddy.Duration(defaultPrereadTimeout)
 	}
+	if err := s.readNames(); err != nil {
+		return err
+	}
+	return s.loadHandlers(ctx)
+}
+
+// readAddresses replaces placeholders of the environment and expands ranges.
+func (s *Server) readAddresses() error {
+	s.addresses = nil
+	for _, text := range s.Listen {
+		known, err := caddy.NewReplacer().ReplaceOrErr(text, true, true)
+		if err != nil {
+			return fmt.Errorf("listen %s: %w", text, err)
+		}
+		list, err := parseListen(known)
+		if err != nil {
+			return fmt.Errorf("listen %s: %w", text, err)
+		}
+		s.addresses = append(s.addresses, list...)
+	}
+	return nil
+}
+
+func (s *Server) readNames() error {
+	s.names = nil
 	for _, n := range s.ServerName {
-		if n == "" || strings.Count(n, "*") > 1 || strings.Contains(n, "*") && !strings.HasPrefix(n, "*.") {
+		if strings.Trim(n, "*.") == "" || strings.Count(n, "*") > 1 || strings.Contains(n, "*") && !strings.HasPrefix(n, "*.") {
 			return fmt.Errorf("server_name %q: expected a name, *.name or .name", n)
 		}
 		s.names = append(s.names, strings.ToLower(n))
 	}
-	return s.loadHandlers(ctx)
+	return nil
 }
 
 func (s *Server) loadHandlers(ctx caddy.Context) error {

@@ -15,6 +15,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/pools"
 )
 
 // address is one socket to listen on.
@@ -92,7 +94,7 @@ type socket struct {
 	current atomic.Pointer[servers]
 }
 
-var sockets = caddy.NewUsagePool()
+var sockets = pools.New("stream socket")
 
 // open listens, or joins a socket that is open, and directs it to b.
 func (b *binding) open(logger *zap.Logger) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
+	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
 	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/clienthello"
 )
 
@@ -42,7 +43,10 @@ func (*SSLPreread) Handle(s *Session) error {
 }
 
 // UnmarshalCaddyfile reads `ssl_preread`.
-func (*SSLPreread) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return noArguments(d) }
+func (*SSLPreread) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next()
+	return cfg.Bare(d, d.Val())
+}
 
 // readHello peeks until a whole ClientHello is there, or something else.
 func (s *Session) readHello() error {
@@ -95,16 +99,6 @@ func (s *Session) choose(b *servers) error {
 	s.server, s.client, s.vars = best, s.peer, nil
 	s.server.sessions.add(s)
 	return s.phase(PostAccept)
-}
-
-// noArguments is the UnmarshalCaddyfile of handlers that have none.
-func noArguments(d *caddyfile.Dispenser) error {
-	d.Next()
-	name := d.Val()
-	if d.NextArg() {
-		return d.Errf("%s: unexpected argument %q: expected none", name, d.Val())
-	}
-	return nil
 }
 
 // Interface guards

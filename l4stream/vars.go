@@ -59,7 +59,10 @@ func (h *Set) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if !d.Args(&h.Name, &h.Value) || d.NextArg() {
 		return d.Err("set: expected <name> <value>")
 	}
-	return nil
+	if err := checkName(h.Name); err != nil {
+		return d.Errf("set: %v", err)
+	}
+	return cfg.NoBlock(d, "set")
 }
 
 func checkName(name string) error {
@@ -125,6 +128,9 @@ func (m *Map) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
 	if !d.Args(&m.Source, &m.Name) || d.NextArg() {
 		return d.Err("map: expected <source> <name>")
+	}
+	if err := checkName(m.Name); err != nil {
+		return d.Errf("map: %v", err)
 	}
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		e := nginxmap.Entry{Pattern: d.Val()}
@@ -220,6 +226,9 @@ func (g *Geo) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	default:
 		return d.Errf("geo: got %d arguments, expected [<source>] <name>", len(args))
 	}
+	if err := checkName(g.Name); err != nil {
+		return d.Errf("geo: %v", err)
+	}
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		first := d.Val()
 		args := d.RemainingArgs()
@@ -287,6 +296,9 @@ func (c *SplitClients) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
 	if !d.Args(&c.Source, &c.Name) || d.NextArg() {
 		return d.Err("split_clients: expected <source> <name>")
+	}
+	if err := checkName(c.Name); err != nil {
+		return d.Errf("split_clients: %v", err)
 	}
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		part := splitclients.Part{Share: d.Val()}
