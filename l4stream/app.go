@@ -14,6 +14,10 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
+
+	// What groups use when their configuration does not say otherwise.
+	_ "github.com/caddy-upstream/caddy-upstream/passivehealth"
+	_ "github.com/caddy-upstream/caddy-upstream/smoothrr"
 )
 
 func init() { caddy.RegisterModule(App{}) }

@@ -12,8 +12,6 @@ import (
 
 	_ "github.com/caddy-upstream/caddy-upstream/l4stream"
 	_ "github.com/caddy-upstream/caddy-upstream/leastconn"
-	_ "github.com/caddy-upstream/caddy-upstream/passivehealth"
-	_ "github.com/caddy-upstream/caddy-upstream/smoothrr"
 )
 
 func TestMain(m *testing.M) { testnet.Main(m) }
