@@ -53,7 +53,7 @@ type Peer struct {
 	reasons   Reasons
 	lastFail  time.Time
 	lastErr   string
-	closers   map[*Lease]func()
+	closers   map[*Lease]Aborter
 	verdicts  []verdict // why active checks have it out; few
 	mark      uint64    // of the Apply that last saw the peer
 	sid       atomic.Pointer[string]

@@ -48,7 +48,7 @@ type CheckOptions struct {
 	// Mandatory keeps new members out until their first pass; with Prove, all
 	// that are members when the check begins.
 	Mandatory, Prove bool
-	// Closes: what OnUnhealthy was told is called for a peer that fails.
+	// Closes: what AbortUnhealthy was told is aborted when a peer fails.
 	Closes bool
 	// Before is a check that this one replaces, and ends. What it has out stays
 	// out until the new one says otherwise.
@@ -116,13 +116,13 @@ func (g *Group) peersLocked() []*Peer { return slices.Concat(g.lists[0].peers, g
 
 // Fail says that p has not passed the check, and why.
 func (c *Check) Fail(p *Peer, reason error, now time.Time) {
-	for _, f := range c.fail(p, reason, now) {
-		f()
+	for _, open := range c.fail(p, reason, now) {
+		open.Abort()
 	}
 }
 
 // fail returns what is to be closed.
-func (c *Check) fail(p *Peer, reason error, now time.Time) (closers []func()) {
+func (c *Check) fail(p *Peer, reason error, now time.Time) (closers []Aborter) {
 	g := c.group
 	g.mu.Lock()
 	defer g.unlockAt(now)
@@ -150,10 +150,13 @@ func (c *Check) fail(p *Peer, reason error, now time.Time) (closers []func()) {
 	return closers
 }
 
-// OnUnhealthy asks for f to be called, at most once, when the peer fails a check
-// that closes what is open, before the lease ends. It does nothing while the
-// group has no such check.
-func (l *Lease) OnUnhealthy(f func()) {
+// Aborter is what holds a lease and can be ended by anybody.
+type Aborter interface{ Abort() }
+
+// AbortUnhealthy has a aborted, at most once, when the peer fails a check that
+// closes what is open, before the lease ends. It does nothing while the group
+// has no such check.
+func (l *Lease) AbortUnhealthy(a Aborter) {
 	p := l.peer
 	g := p.group
 	if g.closing.Load() == 0 {
@@ -165,9 +168,9 @@ func (l *Lease) OnUnhealthy(f func()) {
 		return
 	}
 	if p.closers == nil {
-		p.closers = map[*Lease]func(){}
+		p.closers = map[*Lease]Aborter{}
 	}
-	p.closers[l] = f
+	p.closers[l] = a
 	l.closer.Store(true)
 }
 

@@ -199,12 +199,16 @@ func TestASuccessorKeepsVerdictsUntilItHasItsOwn(t *testing.T) {
 	}
 }
 
+type aborter func()
+
+func (a aborter) Abort() { a() }
+
 func TestAFailureClosesWhatIsOpenIfTheCheckSaysSo(t *testing.T) {
 	g, _ := checked(t, 1, nil)
 	closed := ""
 	hold := func(name string) *peer.Lease {
 		l := peertest.Pick(g, peer.SessionOptions{}, t0)
-		l.OnUnhealthy(func() { closed += name })
+		l.AbortUnhealthy(aborter(func() { closed += name }))
 		return l
 	}
 	early := hold("early") // no check closes anything yet
