@@ -227,3 +227,22 @@ func (s *Server) merge(fields map[string]json.RawMessage) (*Server, error) {
 func indexOf(lines []line, id string) int {
 	return slices.IndexFunc(lines, func(l line) bool { return l.server.id() == id })
 }
+
+// Patch changes fields of a server of a running group; null puts a field back
+// to its default. StatusOf tells of an error what HTTP calls it.
+func Patch(group, server string, fields map[string]json.RawMessage) error {
+	r := runtimeByName(group)
+	if r == nil {
+		return refuse(http.StatusNotFound, "no group %q", group)
+	}
+	_, _, err := r.patch("", server, fields)
+	return err
+}
+
+// StatusOf returns the HTTP status for a change that was refused with err.
+func StatusOf(err error) int {
+	if refused, ok := errors.AsType[*changeError](err); ok {
+		return refused.status
+	}
+	return http.StatusInternalServerError
+}
