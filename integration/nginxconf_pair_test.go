@@ -4,6 +4,7 @@
 package integration
 
 import (
+	"bufio"
 	"fmt"
 	"net"
 	"net/http"
@@ -284,4 +285,13 @@ func logLine(t *testing.T, path string, n int) string {
 		return true
 	})
 	return line
+}
+
+func bufferedConn(c net.Conn) *bufio.Reader { return bufio.NewReader(c) }
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
 }

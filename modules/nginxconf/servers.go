@@ -6,6 +6,7 @@ package nginxconf
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -141,13 +142,22 @@ func clientKeepaliveTimeout(v *vhost) (caddy.Duration, error) {
 // proxyProtocol reads PROXY headers; the address in them counts as that of the
 // client only as real_ip_header says.
 func (a *adapter) proxyProtocol(s *socket, srv *caddyhttp.Server) error {
-	w := map[string]any{"fallback_policy": "ignore"}
+	w := map[string]any{}
 	if value(s.def.scope, "real_ip_header", "") == "proxy_protocol" {
 		from, err := trusted(s.def.scope)
 		if err != nil {
 			return s.def.at.errorf("set_real_ip_from: %v", err)
 		}
-		w["allow"] = slices.DeleteFunc(from, func(f string) bool { return f == "unix:" })
+		var allow []string
+		for _, f := range from { // unix sockets are trusted anyway
+			if ip, err := netip.ParseAddr(f); err == nil {
+				f = netip.PrefixFrom(ip, ip.BitLen()).String()
+			}
+			if f != "unix:" {
+				allow = append(allow, f)
+			}
+		}
+		w["allow"] = allow
 	}
 	srv.ListenerWrappersRaw = []json.RawMessage{
 		caddyconfig.JSONModuleObject(w, "wrapper", "proxy_protocol", nil),

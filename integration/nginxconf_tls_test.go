@@ -1,0 +1,180 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/testnet"
+)
+
+// onBoth runs a configuration on nginx and on Caddy and compares what f sees.
+// FRONT and OTHER are addresses to listen on, DIR is the folder.
+func onBoth(t *testing.T, text string, f func(front, other string) []string) {
+	t.Helper()
+	testnet.Need(t, "nginx")
+	dir := t.TempDir()
+	text = "# caddy-upstream: nginx 1.22\nevents {}\n" + strings.ReplaceAll(text, "DIR", dir)
+	n := testnet.StartNginx(t, strings.NewReplacer("FRONT", `{{addr "front"}}`, "OTHER", `{{addr "other"}}`).Replace(text), nil)
+	want := f(n.Addr("front"), n.Addr("other"))
+	front, other := testnet.Reserve(t).Addr(), testnet.Reserve(t).Addr()
+	startAdapted(t, strings.NewReplacer("FRONT", front, "OTHER", other).Replace(text), dir)
+	if diff := cmp.Diff(want, f(front, other)); diff != "" {
+		t.Errorf("nginx - caddy +\n%s\n%s", diff, text)
+	}
+}
+
+func TestCertificatesAreChosenBySNIAsNginxDoes(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	conf := "http {\n access_log off;\n"
+	for i, name := range []string{"one.example", "two.example"} {
+		_, cert, key := ca.issue(name)
+		listen := "FRONT ssl"
+		if i == 0 {
+			listen += " http2"
+		}
+		conf += fmt.Sprintf(" server { listen %s; listen OTHER; server_name %s *.%s; ssl_certificate %s; ssl_certificate_key %s; return 200 \"%d $scheme $server_name $https $ssl_server_name\"; }\n",
+			listen, name, name, cert, key, i)
+	}
+	onBoth(t, conf+"}\n", func(front, other string) []string {
+		out := []string{testnet.Get(t, "http://"+other+"/", "Host: two.example").Text()}
+		for _, name := range []string{"one.example", "two.example", "x.two.example", "other"} {
+			c, err := testnet.DialTLS(front, &tls.Config{InsecureSkipVerify: true, ServerName: name, NextProtos: []string{"http/1.1"}})
+			if err != nil {
+				out = append(out, name+": "+err.Error())
+				continue
+			}
+			cert := c.Conn.(*tls.Conn).ConnectionState().PeerCertificates[0].DNSNames
+			res, err := c.Do("GET", "/", []string{"Host: " + name, "Connection: close"}, nil)
+			out = append(out, fmt.Sprint(name, cert, res.Status, res.Text(), err))
+			c.Close()
+		}
+		return out
+	})
+}
+
+func TestServersBehindTLSAreVerifiedAsConfigured(t *testing.T) {
+	t.Parallel()
+	ca, foreign := newAuthority(t), newAuthority(t)
+	cert, _, _ := ca.issue("app.example")
+	backend := testnet.NewTCP(t, func(c net.Conn, _ int) {
+		conn := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"http/1.1"}})
+		if conn.Handshake() == nil {
+			_, _ = http.ReadRequest(bufferedConn(conn))
+			fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+		}
+		_ = conn.Close()
+	}).Addr()
+	conf := `http { access_log off; upstream app.example { server ` + backend + `; }
+	server { listen FRONT; listen OTHER;
+		location /plain { proxy_pass https://app.example; }
+		location /verified { proxy_pass https://app.example; proxy_ssl_verify on; proxy_ssl_trusted_certificate ` + ca.file + `; }
+		location /foreign { proxy_pass https://app.example; proxy_ssl_verify on; proxy_ssl_trusted_certificate ` + foreign.file + `; }
+		location /name { proxy_pass https://app.example; proxy_ssl_verify on; proxy_ssl_name other.example; proxy_ssl_trusted_certificate ` + ca.file + `; }
+	} }
+`
+	onBoth(t, conf, func(front, _ string) []string {
+		var out []string
+		for _, path := range []string{"/plain", "/verified", "/foreign", "/name"} {
+			res := testnet.Get(t, "http://"+front+path)
+			out = append(out, fmt.Sprint(path, res.Status))
+		}
+		return out
+	})
+}
+
+func TestThePROXYHeaderOfAListenerCountsAsRealIPSays(t *testing.T) {
+	t.Parallel()
+	conf := `http { access_log off;
+	server { listen FRONT proxy_protocol; set_real_ip_from 127.0.0.1; real_ip_header proxy_protocol; return 200 "$remote_addr"; }
+	server { listen OTHER proxy_protocol; return 200 "$remote_addr"; } }
+`
+	onBoth(t, conf, func(front, other string) []string {
+		var out []string
+		for _, addr := range []string{front, other} {
+			c, err := testnet.Dial(addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Send("PROXY TCP4 192.0.2.7 192.0.2.8 1111 2222\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			res, err := c.Receive("GET")
+			out = append(out, fmt.Sprint(res.Status, res.Text(), err))
+			c.Close()
+		}
+		return out
+	})
+}
+
+func TestAnUpgradedConnectionPassesBothWays(t *testing.T) {
+	t.Parallel()
+	backend := testnet.NewTCP(t, func(c net.Conn, _ int) {
+		r := bufferedConn(c)
+		req, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		if req.Header.Get("Upgrade") == "" {
+			fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nnot")
+			return
+		}
+		fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
+		line, _ := r.ReadString('\n')
+		fmt.Fprint(c, strings.ToUpper(line))
+	}).Addr()
+	conf := `http { access_log off; map $http_upgrade $connection_upgrade { default upgrade; '' close; }
+	server { listen FRONT; listen OTHER;
+		location / { proxy_pass http://` + backend + `; proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection $connection_upgrade; }
+		location /no { proxy_pass http://` + backend + `; proxy_http_version 1.1; }
+	} }
+`
+	onBoth(t, conf, func(front, _ string) []string {
+		var out []string
+		for _, path := range []string{"/", "/no"} {
+			c, err := testnet.Dial(front)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = c.Send("GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			_ = c.Conn.SetDeadline(time.Now().Add(10 * time.Second))
+			r := bufferedConn(c.Conn)
+			res, err := http.ReadResponse(r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			line := ""
+			if res.StatusCode == http.StatusSwitchingProtocols {
+				fmt.Fprint(c.Conn, "hello\n")
+				line, _ = r.ReadString('\n')
+			}
+			out = append(out, fmt.Sprint(path, res.StatusCode, line))
+			c.Close()
+		}
+		return out
+	})
+}
+
+func TestTheCommandLineTakesAnNginxConfiguration(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "nginx.conf")
+	writeFile(t, file, "events {}\nhttp { server { listen 127.0.0.1:0; } }\n")
+	if _, stderr, err := testnet.Command(t, "adapt", "--config", file, "--adapter", "nginx-upstream"); err == nil || !strings.Contains(stderr, file+":2: listen:") {
+		t.Errorf("adapt of a wrong file: %v\n%s", err, stderr)
+	}
+	writeFile(t, file, "events {}\nhttp { server { listen 127.0.0.1:8080; return 200; } }\n")
+	if _, stderr, err := testnet.Command(t, "validate", "--config", file, "--adapter", "nginx-upstream"); err != nil {
+		t.Errorf("validate: %v\n%s", err, stderr)
+	}
+}
