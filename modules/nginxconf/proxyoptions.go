@@ -1,0 +1,165 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nginxconf
+
+import (
+	"net"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+
+	"github.com/caddy-upstream/caddy-upstream/modules/nginxconf/nginxhttp"
+)
+
+// redirects translates proxy_redirect and its default.
+func (a *adapter) redirects(s *scope, l *nginxhttp.Location, p *proxyPass) ([]*nginxhttp.Redirect, error) {
+	rules := list[[]string](s, "proxy_redirect")
+	if rules == nil {
+		if hasVariables(p.host + p.uri) {
+			return nil, nil
+		}
+		rules = [][]string{{"default"}}
+	}
+	var out []*nginxhttp.Redirect
+	for _, r := range rules {
+		switch {
+		case len(r) == 2:
+			out = append(out, &nginxhttp.Redirect{From: redirectFrom(r[0]), To: template(r[1], nil)})
+		case r[0] == "off":
+			return nil, nil
+		case hasVariables(p.host + p.uri):
+			return nil, p.at.errorf("proxy_redirect default cannot be used with a proxy_pass that has variables")
+		default:
+			scheme := "http://"
+			if p.https {
+				scheme = "https://"
+			}
+			from, to := scheme+p.host+p.uri, l.Path
+			if !p.hasURI {
+				from, to = from+"/", "/"
+			}
+			out = append(out, &nginxhttp.Redirect{From: literal(from), To: literal(to)})
+		}
+	}
+	return out, nil
+}
+
+func redirectFrom(s string) string {
+	if strings.HasPrefix(s, "~") {
+		return s
+	}
+	return template(s, nil)
+}
+
+func readRedirect(a *adapter, d *dir) (any, error) {
+	switch {
+	case len(d.args) == 1 && (d.args[0] == "off" || d.args[0] == "default"):
+	case len(d.args) == 1:
+		return nil, d.errorf("invalid parameter %q: expected off, default or two texts", d.args[0])
+	case strings.HasPrefix(d.args[0], "~"):
+		if err := a.regex(d, strings.TrimPrefix(d.args[0][1:], "*")); err != nil {
+			return nil, err
+		}
+		a.uses(d, d.args[1])
+	default:
+		a.uses(d, d.args[0])
+		a.uses(d, d.args[1])
+	}
+	return d.args, nil
+}
+
+// proxyTLS translates proxy_ssl_*.
+func (a *adapter) proxyTLS(s *scope, r *nginxhttp.Request, p *proxyPass, t *target) error {
+	if !p.https {
+		return nil
+	}
+	c := &reverseproxy.TLSConfig{}
+	name := value(s, "proxy_ssl_name", "")
+	if hasVariables(name) {
+		return p.at.errorf("proxy_ssl_name with variables is not translated: write the name")
+	}
+	if name == "" {
+		name, _, _ = hostPort(t.host, 443)
+	}
+	verify := value(s, "proxy_ssl_verify", false)
+	if value(s, "proxy_ssl_server_name", false) || verify {
+		c.ServerName = name
+	}
+	if verify {
+		ca := value(s, "proxy_ssl_trusted_certificate", "")
+		if ca == "" {
+			return p.at.errorf("no proxy_ssl_trusted_certificate for proxy_ssl_verify")
+		}
+		c.CARaw = caddyconfig.JSONModuleObject(map[string][]string{"pem_files": {a.path(ca)}}, "provider", "file", nil)
+	} else {
+		c.InsecureSkipVerify = true
+	}
+	if cert := value(s, "proxy_ssl_certificate", ""); cert != "" {
+		if hasVariables(cert) {
+			return p.at.errorf("proxy_ssl_certificate with variables is not translated: write the file")
+		}
+		c.ClientCertificateFile, c.ClientCertificateKeyFile = a.path(cert), a.path(value(s, "proxy_ssl_certificate_key", ""))
+	}
+	r.Transport.TLS = c
+	return nil
+}
+
+func readSessionReuse(a *adapter, d *dir) (any, error) {
+	v, err := readFlag(a, d)
+	if err == nil && v == false {
+		a.warn(d, "sessions are reused where the server allows it")
+	}
+	return v, err
+}
+
+func readClientProtocols(a *adapter, d *dir) (any, error) {
+	has := map[string]bool{}
+	for _, w := range d.args {
+		has[w] = true
+	}
+	if !has["TLSv1.2"] || !has["TLSv1.3"] {
+		return nil, d.errorf("TLS 1.2 and 1.3 are offered to servers, nothing else can be chosen: take it out")
+	}
+	if len(has) > 2 {
+		a.warn(d, "only TLS 1.2 and 1.3 are offered")
+	}
+	return d.args, nil
+}
+
+var conditionNames = map[string]bool{
+	"error": true, "timeout": true, "invalid_header": true, "http_500": true, "http_502": true, "http_503": true,
+	"http_504": true, "http_403": true, "http_404": true, "http_429": true, "non_idempotent": true, "off": true,
+}
+
+func readConditions(a *adapter, d *dir) (any, error) {
+	for _, w := range d.args {
+		switch {
+		case w == "updating":
+			return nil, d.errorf("updating is not translated: there is no cache")
+		case !conditionNames[w]:
+			return nil, d.errorf("invalid value %q", w)
+		case w == "off":
+			return []string{"off"}, nil
+		}
+	}
+	return d.args, nil
+}
+
+func readBind(a *adapter, d *dir) (any, error) {
+	switch {
+	case len(d.args) == 2:
+		return nil, d.errorf("the parameter %q is not translated", d.args[1])
+	case d.args[0] == "off":
+		return "", nil
+	case hasVariables(d.args[0]):
+		return nil, d.errorf("an address with variables is not translated: write the address")
+	}
+	if net.ParseIP(strings.Trim(d.args[0], "[]")) == nil {
+		if host, _, err := hostPort(d.args[0], 1); err != nil || net.ParseIP(host) == nil {
+			return nil, d.errorf("invalid address %q", d.args[0])
+		}
+	}
+	return d.args[0], nil
+}
