@@ -66,6 +66,7 @@ func (s *session) ask(line string) string {
 
 func (s *session) say(text string) {
 	s.t.Helper()
+	_ = s.SetDeadline(time.Now().Add(30 * time.Second))
 	if _, err := io.WriteString(s, text); err != nil {
 		s.t.Fatal(err)
 	}
@@ -73,6 +74,7 @@ func (s *session) say(text string) {
 
 func (s *session) line() string {
 	s.t.Helper()
+	_ = s.SetReadDeadline(time.Now().Add(30 * time.Second))
 	line, err := s.r.ReadString('\n')
 	if err != nil {
 		s.t.Fatalf("reading a line: %v after %q", err, line)
@@ -83,6 +85,7 @@ func (s *session) line() string {
 // rest is all that comes until the end; a reset is an end, too.
 func (s *session) rest() string {
 	s.t.Helper()
+	_ = s.SetReadDeadline(time.Now().Add(30 * time.Second))
 	b, err := io.ReadAll(s.r)
 	if err != nil && !testnet.Broken(err) {
 		s.t.Fatalf("reading to the end: %v after %d bytes", err, len(b))

@@ -38,6 +38,7 @@ func serveUDP(t *testing.T, groups string, lines ...string) (*proxy, string) {
 // exchange sends a datagram and reads the answer.
 func (s *session) exchange(data []byte) []byte {
 	s.t.Helper()
+	_ = s.SetDeadline(time.Now().Add(30 * time.Second))
 	if _, err := s.Write(data); err != nil {
 		s.t.Fatal(err)
 	}
@@ -46,6 +47,7 @@ func (s *session) exchange(data []byte) []byte {
 
 func (s *session) datagram() []byte {
 	s.t.Helper()
+	_ = s.SetDeadline(time.Now().Add(30 * time.Second))
 	buf := make([]byte, 1<<16)
 	n, err := s.Read(buf)
 	if err != nil {

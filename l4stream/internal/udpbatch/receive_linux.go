@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -62,6 +63,8 @@ var rings = sync.Pool{New: func() any { return newRing() }}
 
 // receiver is the state of a Receive.
 type receiver struct {
+	whole atomic.Bool // datagrams are sent one by one: see segment_linux.go
+
 	read func(uintptr) bool // readable, bound once
 	ring *ring
 	n    int

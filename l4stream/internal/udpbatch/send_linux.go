@@ -21,15 +21,21 @@ type Sender struct {
 	s     *Socket
 	write func(uintptr) bool // writable, bound once
 	n     int                // datagrams collected
-	sent  int                // of them, sent or given up
 	drop  bool               // give up what does not fit the socket's buffer
 	err   error              // the first of this flush
 
+	iovs     [Batch]unix.Iovec
+	names    [Batch]unix.RawSockaddrInet6
+	nameLens [Batch]uint32
+	datas    [Batch][]byte // for the garbage collector
+	oobs     [Batch]Source
+
+	// The messages that the datagrams are sent in; see segment_linux.go.
 	hdrs  [Batch]mmsghdr
-	iovs  [Batch]unix.Iovec
-	names [Batch]unix.RawSockaddrInet6
-	datas [Batch][]byte // for the garbage collector
-	oobs  [Batch]Source
+	first [Batch]int            // datagram of each message
+	msgs  int                   // messages
+	sent  int                   // of them, sent or given up
+	ctls  *[Batch][ctlSize]byte // control messages of those with segments
 }
 
 // NewSender returns an empty sender.
@@ -57,17 +63,9 @@ func (w *Sender) Add(data []byte, to netip.AddrPort, src Source) bool {
 		w.iovs[i].Base = &data[0]
 		w.iovs[i].SetLen(len(data))
 	}
-	w.hdrs[i] = mmsghdr{}
-	h := &w.hdrs[i].hdr
-	h.Iov = &w.iovs[i]
-	h.SetIovlen(1)
+	w.nameLens[i] = 0
 	if to.IsValid() {
-		h.Name = (*byte)(unsafe.Pointer(&w.names[i]))
-		h.Namelen = putAddr(&w.names[i], to, w.s.v6)
-	}
-	if len(src) > 0 {
-		h.Control = &src[0]
-		h.SetControllen(len(src))
+		w.nameLens[i] = putAddr(&w.names[i], to, w.s.v6)
 	}
 	return true
 }
@@ -106,7 +104,8 @@ func (w *Sender) flush(drop bool) error {
 	if w.n == 0 {
 		return nil
 	}
-	w.sent, w.drop, w.err = 0, drop, nil
+	w.drop, w.err = drop, nil
+	w.build(0)
 	err := w.s.raw.Write(w.write)
 	runtime.KeepAlive(w)
 	clear(w.datas[:w.n])
@@ -125,19 +124,22 @@ func (w *Sender) fail(err error) {
 }
 
 func (w *Sender) writable(fd uintptr) bool {
-	for w.sent < w.n {
-		n, _, e := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&w.hdrs[w.sent])), uintptr(w.n-w.sent), 0, 0, 0)
-		switch e {
-		case 0:
+	for w.sent < w.msgs {
+		n, _, e := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&w.hdrs[w.sent])), uintptr(w.msgs-w.sent), 0, 0, 0)
+		switch {
+		case e == 0:
 			w.sent += int(n)
-		case unix.EINTR:
-		case unix.EAGAIN:
+		case e == unix.EINTR:
+		case e == unix.EAGAIN:
 			if !w.drop {
 				return false
 			}
 			w.fail(ErrDropped)
-			w.sent = w.n
-		default: // of the first datagram that is not sent yet
+			w.sent = w.msgs
+		case w.hdrs[w.sent].hdr.Iovlen > 1 && cannotSegment(e):
+			w.s.sys.whole.Store(true)
+			w.build(w.first[w.sent])
+		default: // of the first message that is not sent yet
 			w.fail(os.NewSyscallError("sendmmsg", syscall.Errno(e)))
 			w.sent++
 		}
