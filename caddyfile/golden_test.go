@@ -24,6 +24,8 @@ import (
 
 	_ "github.com/caddy-upstream/caddy-upstream/caddyfile"
 	_ "github.com/caddy-upstream/caddy-upstream/leastconn"
+	_ "github.com/caddy-upstream/caddy-upstream/modules/activehealth"
+	_ "github.com/caddy-upstream/caddy-upstream/modules/resolve"
 )
 
 var (
