@@ -316,7 +316,7 @@ func peerState(s peer.State, owner *Server, now time.Time) ServerState {
 			CurrentWeight: s.CurrentWeight, EffectiveWeight: s.EffectiveWeight,
 			Fails: s.Fails, DownSince: timePtr(s.DownSince), Picks: s.Picks, Failures: s.Failures,
 			LastFailure: timePtr(s.LastFailure), LastError: s.LastError,
-			Checks: checkStates(s.Checks),
+			Checks:  checkStates(s.Checks),
 			Retries: s.Retries, Selected: timePtr(s.Selected), Reasons: s.Reasons.Map(),
 		},
 	}
