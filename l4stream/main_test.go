@@ -12,6 +12,7 @@ import (
 
 	_ "github.com/caddy-upstream/caddy-upstream/l4stream"
 	_ "github.com/caddy-upstream/caddy-upstream/leastconn"
+	_ "github.com/caddy-upstream/caddy-upstream/modules/hash"
 )
 
 func TestMain(m *testing.M) { testnet.Main(m) }

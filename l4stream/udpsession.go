@@ -224,7 +224,7 @@ func (u *udpSession) fromServer(w *udpbatch.Sender, packets []udpbatch.Packet) {
 	for i := range packets {
 		n := int64(len(packets[i].Data))
 		u.try.received.Add(n)
-		if !u.wait(u.download.wait(time.Now())) {
+		if u.download.rate > 0 && !u.wait(u.download.wait(time.Now())) {
 			return
 		}
 		if !w.Add(packets[i].Data, u.client, u.source) {

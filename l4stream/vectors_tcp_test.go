@@ -16,8 +16,9 @@ import (
 
 // tcpStep is one step of a tcp_sequence.
 type tcpStep struct {
-	Op      string  `json:"op"`
-	N       int     `json:"n"`
+	Op      string `json:"op"`
+	N       int    `json:"n"`
+	Keys    []string
 	ID      string  `json:"id"`
 	Server  string  `json:"server"`
 	Mode    string  `json:"mode"`
@@ -32,8 +33,39 @@ type tcpCase struct {
 	front    string
 	backends map[string]*greeter // by label
 	labels   map[string]string   // by address
+	lines    []string            // of the group
+	keyed    bool                // the client's key is in a PROXY header
+	taken    error               // an address that has to be this one is not free
 	held     map[string][]net.Conn
 	ports    []string // of the clients, in order of start
+}
+
+func newTCPCase(t *testing.T, number int, c *vectorConfig) *tcpCase {
+	tc := &tcpCase{number: number, backends: map[string]*greeter{}, labels: map[string]string{}, held: map[string][]net.Conn{}}
+	tc.lines = []string{"single_counts_down on"} // as nginx
+	for _, s := range c.Servers {
+		b := &greeter{addr: s.Server}
+		if b.addr == "" {
+			b.addr = testnet.Reserve(t).Addr()
+		}
+		if err := b.listen(); err != nil {
+			tc.taken = err
+		}
+		t.Cleanup(b.refuse)
+		tc.backends[s.Label], tc.labels[b.addr] = b, s.Label
+		tc.lines = append(tc.lines, s.line(b.addr, c))
+	}
+	tc.labels[fmt.Sprintf("g%d", number)] = "@"
+	tc.keyed = c.Key != ""
+	switch c.Method {
+	case "round_robin":
+	case "hash", "hash consistent":
+		_, consistent, _ := strings.Cut(c.Method, "hash")
+		tc.lines = append(tc.lines, "hash {stream.proxy_protocol_addr}"+consistent)
+	default:
+		tc.lines = append(tc.lines, c.Method)
+	}
+	return tc
 }
 
 // greeter is a server that says one byte and then only reads. When it refuses
@@ -43,11 +75,10 @@ type greeter struct {
 	ln   net.Listener
 }
 
-func (g *greeter) listen(t *testing.T) {
-	t.Helper()
+func (g *greeter) listen() error {
 	ln, err := net.Listen("tcp", g.addr)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	g.ln = ln
 	go func() {
@@ -63,36 +94,28 @@ func (g *greeter) listen(t *testing.T) {
 			}()
 		}
 	}()
+	return nil
 }
 
-func (g *greeter) refuse() { g.ln.Close() }
+func (g *greeter) refuse() {
+	if g.ln != nil {
+		g.ln.Close()
+	}
+}
 
 func TestSessionsGoToTheServersThatNginxChooses(t *testing.T) {
 	var groups, servers []string
 	var cases []*tcpCase
-	var list []vector
-	for _, v := range vectors(t, "tcp_sequence", 25) {
-		if strings.HasPrefix(v.Config.Method, "hash") {
-			continue // replayed with the hash methods themselves
-		}
-		i := len(list)
-		list = append(list, v)
-		tc := &tcpCase{number: i, backends: map[string]*greeter{}, labels: map[string]string{}, held: map[string][]net.Conn{}}
+	list := vectors(t, "tcp_sequence", 25)
+	for i, v := range list {
+		tc := newTCPCase(t, i, &v.Config)
 		cases = append(cases, tc)
-		lines := []string{"single_counts_down on"} // as nginx
-		if v.Config.Method != "round_robin" {
-			lines = append(lines, v.Config.Method)
+		groups = append(groups, fmt.Sprintf("upstream g%d {\n%s\n}", i, strings.Join(tc.lines, "\n")))
+		lines := []string{fmt.Sprintf("proxy_pass g%d", i)}
+		if tc.keyed {
+			lines = append(lines, "proxy_protocol require")
 		}
-		for _, s := range v.Config.Servers {
-			b := &greeter{addr: testnet.Reserve(t).Addr()}
-			b.listen(t)
-			t.Cleanup(b.refuse)
-			tc.backends[s.Label], tc.labels[b.addr] = b, s.Label
-			lines = append(lines, s.line(b.addr, &v.Config))
-		}
-		tc.labels[fmt.Sprintf("g%d", i)] = "@"
-		groups = append(groups, fmt.Sprintf("upstream g%d {\n%s\n}", i, strings.Join(lines, "\n")))
-		servers = append(servers, server(i, fmt.Sprintf(`127.0.0.1:{{port "p%d"}}`, i), fmt.Sprintf("proxy_pass g%d", i)))
+		servers = append(servers, server(i, fmt.Sprintf(`127.0.0.1:{{port "p%d"}}`, i), lines...))
 	}
 	c := testnet.StartCaddy(t, config(groups, servers), nil)
 	t.Run("cases", func(t *testing.T) {
@@ -100,6 +123,9 @@ func TestSessionsGoToTheServersThatNginxChooses(t *testing.T) {
 			t.Run(v.Name, func(t *testing.T) {
 				t.Parallel()
 				tc := cases[i]
+				if tc.taken != nil {
+					t.Skip(tc.taken)
+				}
 				tc.t, tc.c, tc.front = t, c, c.Addr(fmt.Sprintf("p%d", i))
 				tc.replay(v)
 			})
@@ -139,13 +165,23 @@ func (tc *tcpCase) step(s tcpStep) {
 	switch s.Op {
 	case "connect":
 		for range s.N {
-			c, port := tc.connect()
+			c, port := tc.connect("")
+			c.Close()
+			session(tc.t, tc.c, tc.number, port)
+		}
+	case "connect_keys":
+		for _, key := range s.Keys {
+			c, port := tc.connect(key)
 			c.Close()
 			session(tc.t, tc.c, tc.number, port)
 		}
 	case "hold":
-		for range s.N {
-			c, _ := tc.connect()
+		for i := range s.N {
+			key := ""
+			if tc.keyed {
+				key = fmt.Sprintf("192.0.2.%d", i+1) // the recording's
+			}
+			c, _ := tc.connect(key)
 			tc.held[s.ID] = append(tc.held[s.ID], c)
 		}
 	case "release":
@@ -159,7 +195,9 @@ func (tc *tcpCase) step(s tcpStep) {
 		if s.Mode == "refuse" {
 			tc.backends[s.Server].refuse()
 		} else {
-			tc.backends[s.Server].listen(tc.t)
+			if err := tc.backends[s.Server].listen(); err != nil {
+				tc.t.Fatal(err)
+			}
 		}
 	case "sleep":
 		time.Sleep(time.Duration(s.Seconds * float64(time.Second)))
@@ -169,14 +207,22 @@ func (tc *tcpCase) step(s tcpStep) {
 }
 
 // connect opens a session and waits until a server has answered or it is
-// closed.
-func (tc *tcpCase) connect() (net.Conn, string) {
+// closed. A key is the client's address in a PROXY header.
+func (tc *tcpCase) connect(key string) (net.Conn, string) {
 	tc.t.Helper()
 	c, err := net.Dial("tcp", tc.front)
 	if err != nil {
 		tc.t.Fatal(err)
 	}
 	tc.ports = append(tc.ports, portOf(c))
+	switch {
+	case strings.Contains(key, ":"):
+		fmt.Fprintf(c, "PROXY TCP6 %s ::1 1 2\r\n", key)
+	case key != "":
+		fmt.Fprintf(c, "PROXY TCP4 %s 127.0.0.1 1 2\r\n", key)
+	case tc.keyed:
+		fmt.Fprint(c, "PROXY UNKNOWN\r\n")
+	}
 	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
 	if _, err := c.Read(make([]byte, 1)); err != nil && !testnet.Broken(err) {
 		tc.t.Fatal(err)

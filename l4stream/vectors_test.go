@@ -32,6 +32,7 @@ type vector struct {
 type vectorConfig struct {
 	Servers             []vectorServer `json:"servers"`
 	Method              string         `json:"method"`
+	Key                 string         `json:"key"`
 	HalfClose           bool           `json:"half_close"`
 	MaxFails            *int           `json:"max_fails"`
 	FailTimeout         string         `json:"fail_timeout"`
@@ -48,6 +49,7 @@ type vectorConfig struct {
 }
 
 type vectorServer struct {
+	Server      string `json:"server"` // the address as configured, where it matters
 	Label       string `json:"label"`
 	Weight      int    `json:"weight"`
 	MaxFails    *int   `json:"max_fails"`
