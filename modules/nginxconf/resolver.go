@@ -67,7 +67,7 @@ func (a *adapter) resolvers() {
 			continue
 		}
 		own := *dns
-		own.Timeout = caddy.Duration(value(g.scope, "resolver_timeout", time.Duration(0)))
+		own.Timeout = caddy.Duration(value(g.scope, "resolver_timeout", 30*time.Second))
 		g.config.ResolverRaw = caddyconfig.JSONModuleObject(own, "resolver", "dns", nil)
 	}
 }
