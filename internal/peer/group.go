@@ -51,6 +51,10 @@ type Group struct {
 	events    []Event
 	scratch   []*Peer
 
+	// requests are the sessions that have had a peer, retries their further tries;
+	// refused are the times that a session found none.
+	requests, retries, refused uint64
+
 	// Counted only for leases taken while there is a retry budget.
 	active, retrying atomic.Int64
 

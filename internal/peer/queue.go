@@ -71,9 +71,13 @@ func (s *Session) NextOrWait(w *Waiter, now time.Time) (*Lease, error) {
 	defer g.unlockAt(now)
 	l, err := g.nextLocked(s, now)
 	switch {
+	case err == nil:
+		return l, nil
 	case err != ErrNoPeers || g.queue.limit == 0:
-		return l, err
+		g.refused++
+		return nil, err
 	case g.queue.n >= g.queue.limit:
+		g.refused++
 		return nil, ErrQueueFull
 	}
 	w.session, w.lease = s, nil

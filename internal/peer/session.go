@@ -65,7 +65,11 @@ func (s *Session) Next(now time.Time) (*Lease, error) {
 	g := s.group
 	g.mu.Lock()
 	defer g.unlockAt(now)
-	return g.nextLocked(s, now)
+	l, err := g.nextLocked(s, now)
+	if err != nil {
+		g.refused++
+	}
+	return l, err
 }
 
 // nextLocked picks for a session that asks now, after those who wait.
@@ -106,9 +110,11 @@ func (g *Group) leaseLocked(s *Session, retry bool, now time.Time) (*Lease, erro
 	}
 	if retry {
 		p.retries++
+		g.retries++
 	}
 	if !s.picked {
 		s.picked = true
+		g.requests++
 		s.tries = g.lists[0].usable + g.lists[1].usable
 		if s.opts.Tries > 0 {
 			s.tries = min(s.tries, s.opts.Tries)

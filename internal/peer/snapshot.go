@@ -55,6 +55,12 @@ type Status struct {
 	// Active is the number of open leases and Retrying how many of them are
 	// further tries; both are 0 without a retry budget.
 	Active, Retrying int64
+	// Up is the number of servers that are neither down nor draining nor out, full
+	// or not; Members that of all.
+	Up, Members int
+	// Requests are the sessions that have had a server, Retries their further
+	// tries, Refused how often a session found no server.
+	Requests, Retries, Refused uint64
 }
 
 // Status returns the state of the group.
@@ -65,6 +71,8 @@ func (g *Group) Status() Status {
 		Waiting: g.queue.n, QueueLimit: g.queue.limit,
 		Panic: g.lists[0].panics, BackupPanic: g.lists[1].panics,
 		Active: g.active.Load(), Retrying: g.retrying.Load(),
+		Up: g.lists[0].up + g.lists[1].up, Members: len(g.lists[0].peers) + len(g.lists[1].peers),
+		Requests: g.requests, Retries: g.retries, Refused: g.refused,
 	}
 }
 
@@ -121,6 +129,7 @@ func (g *Group) Peers() []*Peer {
 func (g *Group) ResetCounters() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.requests, g.retries, g.refused = 0, 0, 0
 	for _, l := range g.lists {
 		for _, p := range l.peers {
 			p.picks, p.retries, p.fails, p.reasons = 0, 0, 0, Reasons{}

@@ -25,6 +25,7 @@ type App struct {
 
 	logger *zap.Logger
 	pushed map[string]*generation
+	events *emitter
 }
 
 // CaddyModule returns the Caddy module information.
@@ -35,6 +36,12 @@ func (App) CaddyModule() caddy.ModuleInfo {
 // Provision sets up the groups. Their servers' names are looked up here.
 func (a *App) Provision(ctx caddy.Context) error {
 	a.logger = ctx.Logger()
+	if err := registerMetrics(ctx); err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	if err := a.loadEvents(ctx); err != nil {
+		return err
+	}
 	for _, name := range slices.Sorted(maps.Keys(a.Groups)) {
 		g := a.Groups[name]
 		if g == nil {
@@ -50,8 +57,10 @@ func (a *App) Provision(ctx caddy.Context) error {
 // Start brings the configuration of the groups into force.
 func (a *App) Start() error {
 	a.pushed = map[string]*generation{}
+	a.events.start()
 	for name, g := range a.Groups {
 		gen := g.generation()
+		g.runtime.emitTo(a.events)
 		if err := g.runtime.push(gen, a.logger); err != nil {
 			return fmt.Errorf("group %s: %w", name, err)
 		}
@@ -62,6 +71,12 @@ func (a *App) Start() error {
 
 // Stop ends the configuration; an older one that still runs is in force again.
 func (a *App) Stop() error {
+	for _, g := range a.Groups {
+		if g != nil && g.runtime != nil {
+			g.runtime.emitNoMore(a.events)
+		}
+	}
+	a.events.stop()
 	for name, gen := range a.pushed {
 		a.Groups[name].runtime.drop(gen)
 	}

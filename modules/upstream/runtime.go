@@ -27,8 +27,10 @@ type Runtime struct {
 	key   runtimeKey
 	group *peer.Group
 
-	logger atomic.Pointer[zap.Logger]
-	prober *prober
+	prober  *prober
+	logger  atomic.Pointer[zap.Logger]
+	emitter atomic.Pointer[emitter] // the last of emitters
+	empty   atomic.Bool             // no server could be used when last looked
 
 	mu      sync.Mutex // guards what follows
 	stack   []started  // the latest last
@@ -39,6 +41,8 @@ type Runtime struct {
 	followers map[string]*follower
 	checks    []*checking // of inForce
 	lastID    int
+	// emitters are those of the configurations that run, the latest last.
+	emitters []*emitter
 }
 
 // runtimeKey names a group: a named one, or one made of a list of addresses.
@@ -209,6 +213,7 @@ func (r *Runtime) replaceLocked(g *generation) error {
 		return err
 	}
 	r.enforcedLocked(g)
+	r.checkEmpty()
 	for address := range r.addressesLocked() {
 		delete(before, address)
 	}
@@ -306,6 +311,7 @@ func (r *Runtime) event(e peer.Event) {
 	case peer.ProbeWanted:
 		r.prober.probe(r.group, e.Peer)
 	}
+	r.announce(e)
 	if e.Kind == peer.ServerDown || e.Kind == peer.ServerOut {
 		for _, f := range takenOut {
 			f(e.Peer)

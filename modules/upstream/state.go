@@ -22,6 +22,11 @@ type GroupState struct {
 	// Queue is the number of requests that wait for a server, QueueLimit its bound.
 	Queue      int `json:"queue,omitempty"`
 	QueueLimit int `json:"queue_limit,omitempty"`
+	// Requests have had a server, Retries are their further tries, Refused found
+	// no server.
+	Requests uint64 `json:"requests"`
+	Retries  uint64 `json:"retries"`
+	Refused  uint64 `json:"refused"`
 	// Panic: so few servers are up that their health is ignored.
 	Panic bool `json:"panic,omitempty"`
 	// Servers are the peers: primaries, backups, and removed ones that still hold
@@ -200,6 +205,7 @@ func (r *Runtime) state(now time.Time) (GroupState, string) {
 	status := r.group.Status()
 	g := GroupState{
 		Name: r.key.name, Static: r.key.list != "", Servers: []ServerState{},
+		Requests: status.Requests, Retries: status.Retries, Refused: status.Refused,
 		Queue: status.Waiting, QueueLimit: status.QueueLimit, Panic: status.Panic || status.BackupPanic,
 	}
 	lines := r.linesLocked()

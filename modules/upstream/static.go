@@ -64,6 +64,9 @@ func (p *StaticPool) Provision(ctx caddy.Context, kind string, method Method) er
 	if err := config.Validate(); err != nil {
 		return err
 	}
+	if err := registerMetrics(ctx); err != nil {
+		return err
+	}
 	list, err := json.Marshal([]any{kind, method, p.TrackerRaw, servers})
 	if err != nil {
 		return err

@@ -54,6 +54,9 @@ func UseAddresses(ctx caddy.Context, kind string, addresses []string) (*Runtime,
 	if err := g.loadGuests(ctx); err != nil {
 		return nil, err
 	}
+	if err := registerMetrics(ctx); err != nil {
+		return nil, err
+	}
 	list, err := json.Marshal([]any{kind, addresses})
 	if err != nil {
 		return nil, err

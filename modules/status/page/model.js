@@ -118,7 +118,8 @@ class Model {
   }
 
   note(now, row, from, to, live) {
-    const why = to === 'unhealthy' && live && live.last_error ? ': ' + live.last_error : '';
+    const check = to === 'unhealthy' && live && (live.checks || [])[0];
+    const why = check ? ': ' + check.reason : to === 'unhealthy' && live && live.last_error ? ': ' + live.last_error : '';
     this.log.unshift({ at: now, where: row.group.name + ' / ' + row.name, what: from + ' → ' + to + why, to });
     if (this.log.length > 200) this.log.length = 200;
   }

@@ -180,9 +180,11 @@ class Table {
     put(c.bytes, bytes(row.bytes));
     draw(c.svg, this.model, row.history);
     const since = t => ago(Math.max(0, this.model.server - Date.parse(t)));
-    put(c.err, (row.state === 'unhealthy' && live.down_since ? 'out for ' + since(live.down_since).replace(' ago', '') + ', ' : '') +
-      (live.last_error ? since(live.last_failure) + ': ' + live.last_error : ''));
-    c.err.title = live.last_error || '';
+    const check = (live.checks || [])[0];
+    put(c.err, check ? since(check.since) + ': check ' + check.check + ': ' + check.reason
+      : live.last_error ? since(live.last_failure) + ': ' + live.last_error : '');
+    c.err.title = (live.checks || []).map(x => 'check ' + x.check + ': ' + x.reason + '\n').join('') +
+      (live.down_since ? 'out since ' + live.down_since + '\n' : '') + (live.last_error || '');
     this.buttons(c, row, put);
   }
 
