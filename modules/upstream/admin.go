@@ -125,8 +125,9 @@ func (adminAPI) servers(w http.ResponseWriter, r *http.Request, rt *Runtime) err
 	w.Header().Set("ETag", tag)
 	w.Header().Set("Location", "/upstream/groups/"+rt.key.name+"/servers/"+url.PathEscape(s.id()))
 	w.Header().Set("Content-Type", "application/json")
+	lasts := rt.lasts()
 	w.WriteHeader(http.StatusCreated)
-	return writeJSON(w, changed{s, lasting})
+	return writeJSON(w, changed{s, lasts})
 }
 
 // lasting says in each answer how long a change at run time lasts.
@@ -155,12 +156,13 @@ func (adminAPI) server(w http.ResponseWriter, r *http.Request, rt *Runtime, id s
 			return err
 		}
 		w.Header().Set("ETag", tag)
-		return writeJSON(w, changed{s, lasting})
+		return writeJSON(w, changed{s, rt.lasts()})
 	case http.MethodDelete:
 		tag, err := rt.remove(match, id)
 		if err != nil {
 			return err
 		}
+		rt.lasts()
 		w.Header().Set("ETag", tag)
 		w.WriteHeader(http.StatusNoContent)
 		return nil

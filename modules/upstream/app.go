@@ -65,6 +65,7 @@ func (a *App) Start() error {
 			return fmt.Errorf("group %s: %w", name, err)
 		}
 		a.pushed[name] = gen
+		_ = g.runtime.save() // logged
 	}
 	return nil
 }
@@ -79,6 +80,7 @@ func (a *App) Stop() error {
 	a.events.stop()
 	for name, gen := range a.pushed {
 		a.Groups[name].runtime.drop(gen)
+		_ = a.Groups[name].runtime.save() // that of a configuration which is back
 	}
 	a.pushed = nil
 	return nil

@@ -236,6 +236,9 @@ func Patch(group, server string, fields map[string]json.RawMessage) error {
 		return refuse(http.StatusNotFound, "no group %q", group)
 	}
 	_, _, err := r.patch("", server, fields)
+	if err == nil {
+		_ = r.save() // logged
+	}
 	return err
 }
 

@@ -50,6 +50,13 @@ type Group struct {
 
 	Guards
 
+	// Keep the servers as the runtime API has changed them in Caddy's storage, over
+	// restarts, until the list of servers in the configuration changes. Several
+	// Caddys that share a storage then start with the same servers; one that runs
+	// takes over what another has changed when its configuration is loaded again.
+	State bool `json:"state,omitempty"`
+
+	keeper  *keeper
 	name    string
 	lines   []line
 	method  peer.Method
@@ -125,6 +132,11 @@ func (g *Group) provision(ctx caddy.Context, name string) error {
 	}
 	if g.lines, err = resolveLines(ctx, g.Servers, g.runtime); err != nil {
 		return err
+	}
+	if g.State {
+		if err := g.restore(ctx); err != nil {
+			return err
+		}
 	}
 	resolved, err := json.Marshal(g.generation().config.Servers) // not those with resolve
 	if err != nil {
@@ -238,7 +250,7 @@ func (g *Group) generation() *generation {
 		digest: g.digest,
 		config: peer.Config{Method: g.method, Tracker: g.tracker, SingleCountsDown: g.SingleCountsDown},
 
-		resolver: g.resolver, resolverKey: g.resolverKey, checks: g.checks,
+		resolver: g.resolver, resolverKey: g.resolverKey, checks: g.checks, keeper: g.keeper,
 	}
 	g.guard(&gen.config)
 	return gen.with(g.lines)

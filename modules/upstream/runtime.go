@@ -32,6 +32,9 @@ type Runtime struct {
 	emitter atomic.Pointer[emitter] // the last of emitters
 	empty   atomic.Bool             // no server could be used when last looked
 
+	saving sync.Mutex // guards saved; taken before mu
+	saved  string     // what was stored last
+
 	mu      sync.Mutex // guards what follows
 	stack   []started  // the latest last
 	inForce *generation
@@ -63,6 +66,7 @@ type generation struct {
 	resolver    Resolver // nil: no line needs one
 	resolverKey string
 	checks      []checkup
+	keeper      *keeper // nil: the servers are not stored
 }
 
 // started is a configuration that runs.
