@@ -45,7 +45,8 @@ func init() {
 		Short: "Shows and changes the upstream groups of a running Caddy",
 		Long: `
 Shows and changes the servers of upstream groups through the admin API of a running
-Caddy. Changes last until the configuration of the group changes.
+Caddy. Changes last until the configuration of the group changes; with state in the
+group, over restarts too.
 
 Fields of add and set are those of the configuration, as <field>=<value>:
 weight=5 max_conns=100 max_fails=3 fail_timeout=30s backup=true down=true drain=true;
