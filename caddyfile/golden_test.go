@@ -26,6 +26,7 @@ import (
 	_ "github.com/caddy-upstream/caddy-upstream/leastconn"
 	_ "github.com/caddy-upstream/caddy-upstream/modules/activehealth"
 	_ "github.com/caddy-upstream/caddy-upstream/modules/resolve"
+	_ "github.com/caddy-upstream/caddy-upstream/modules/sticky"
 )
 
 var (

@@ -53,6 +53,8 @@ func policyJSON(lb, other string) string {
 	return handlerJSON(`"load_balancing":{"selection_policy":{"policy":"upstream","group":"app"}` + lb + `},` + overNext + other)
 }
 
+const learnZ = `,"sticky":{"mode":"learn","create":["{x}"],"lookup":["{x}"],"zone":"z","zone_size":40000}`
+
 var jsonMistakes = []struct{ name, config, want string }{
 	{"a group without servers", groupJSON(``), `group app: no primary server: expected at least one server without backup`},
 	{"a null group", `{"apps":{"upstream":{"groups":{"app":null}}}}`, `group app is null`},
@@ -81,6 +83,20 @@ var jsonMistakes = []struct{ name, config, want string }{
 	{"another probe", serverJSON(`"address":"127.0.0.1:9001","probe":"http"`), `server 127.0.0.1:9001: probe "http": expected tcp`},
 	{"a probe that is never needed", serverJSON(`"address":"127.0.0.1:9001","probe":"tcp","max_fails":0`), `server 127.0.0.1:9001: probe does nothing beside max_fails=0: the server is never taken out`},
 	{"a route without sticky", serverJSON(`"address":"127.0.0.1:9001","route":"a"`), `group app: server 127.0.0.1:9001: route does nothing without sticky: add sticky to the group`},
+	{"an unknown sticky mode", groupJSON(oneServer + `,"sticky":{"mode":"source"}`), `group app: sticky: unknown mode "source": expected cookie or learn or route`},
+	{"a sticky cookie without a name", groupJSON(oneServer + `,"sticky":{"mode":"cookie"}`), `sticky cookie: name is missing`},
+	{"a sticky cookie with a bad name", groupJSON(oneServer + `,"sticky":{"mode":"cookie","name":"a b"}`), `sticky cookie: name "a b": expected letters, digits and none of the separators of HTTP`},
+	{"a negative expires", groupJSON(oneServer + `,"sticky":{"mode":"cookie","name":"a","expires":"-1s"}`), `sticky cookie: expires -1s: must not be negative`},
+	{"a bad samesite", groupJSON(oneServer + `,"sticky":{"mode":"cookie","name":"a","samesite":"some"}`), `sticky cookie: samesite "some": expected strict, lax or none`},
+	{"a bad path", groupJSON(oneServer + `,"sticky":{"mode":"cookie","name":"a","path":"/;b"}`), `sticky cookie: path "/;b": must not have control characters or semicolons`},
+	{"a secret without a value", groupJSON(oneServer + `,"sticky":{"mode":"cookie","name":"a","secret":"{env.GOLDEN_UNSET}"}`), `sticky cookie: secret is a placeholder without a value`},
+	{"a sticky route without values", groupJSON(oneServer + `,"sticky":{"mode":"route"}`), `sticky route: values: is missing: expected texts with placeholders`},
+	{"a sticky learn without create", groupJSON(oneServer + `,"sticky":{"mode":"learn"}`), `sticky learn: create: is missing: expected texts with placeholders`},
+	{"a sticky learn without lookup", groupJSON(oneServer + `,"sticky":{"mode":"learn","create":["{x}"]}`), `sticky learn: lookup: is missing: expected texts with placeholders`},
+	{"a sticky learn without a zone", groupJSON(oneServer + `,"sticky":{"mode":"learn","create":["{x}"],"lookup":["{x}"]}`), `sticky learn: zone is missing: expected the name of a table of sessions`},
+	{"a small zone", groupJSON(oneServer + `,"sticky":{"mode":"learn","create":["{x}"],"lookup":["{x}"],"zone":"z","zone_size":100}`), `sticky learn: zone_size 100: must be at least 32768 bytes`},
+	{"a negative timeout of sessions", groupJSON(oneServer + `,"sticky":{"mode":"learn","create":["{x}"],"lookup":["{x}"],"zone":"z","zone_size":40000,"timeout":"-1s"}`), `sticky learn: timeout -1s: must not be negative`},
+	{"a zone of two groups", `{"apps":{"upstream":{"groups":{"a":{` + oneServer + learnZ + `},"b":{` + oneServer + learnZ + `}}}}}`, `group b: sticky: zone "z" is that of group a: a zone serves one group only`},
 	{"a route in a static pool", staticJSON(`,"servers":[{"address":"127.0.0.1:9001","route":"a"}]`), `server 127.0.0.1:9001: route is for sticky sessions, which need a group: lb_policy upstream <group>`},
 	{"an empty queue", groupJSON(oneServer + `,"queue":{}`), `group app: queue: size 0: must be 1 or more; leave queue out to have none`},
 	{"a negative queue timeout", groupJSON(oneServer + `,"queue":{"size":1,"timeout":"-1s"}`), `group app: queue: timeout -1s: must not be negative`},

@@ -20,6 +20,7 @@ var guests = []struct{ field, key, namespace string }{
 	{"selection_policy", "policy", "http.reverse_proxy.selection_policies"},
 	{"dynamic_upstreams", "source", "http.reverse_proxy.upstreams"},
 	{"balancer", "method", "upstream.balancers"},
+	{"sticky", "mode", "upstream.sticky"},
 	{"health_tracker", "tracker", "upstream.health_trackers"},
 }
 

@@ -18,6 +18,7 @@ import (
 	_ "github.com/caddy-upstream/caddy-upstream/modules/random"
 	_ "github.com/caddy-upstream/caddy-upstream/modules/resolve"
 	_ "github.com/caddy-upstream/caddy-upstream/modules/status"
+	_ "github.com/caddy-upstream/caddy-upstream/modules/sticky"
 	_ "github.com/caddy-upstream/caddy-upstream/modules/upstream"
 	_ "github.com/caddy-upstream/caddy-upstream/passivehealth"
 	_ "github.com/caddy-upstream/caddy-upstream/smoothrr"

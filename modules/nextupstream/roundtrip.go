@@ -44,6 +44,20 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if w == nil { // Caddy's active health checks
 		return t.Inner.RoundTrip(req)
 	}
+	res, err := t.roundTrip(req, w, try)
+	if !goesOn(err) {
+		w.SetCookie()
+	}
+	return res, err
+}
+
+// goesOn reports whether the error makes Caddy ask for the next server.
+func goesOn(err error) bool {
+	_, next := err.(reverseproxy.DialError)
+	return next
+}
+
+func (t *Transport) roundTrip(req *http.Request, w *upstream.Walk, try *upstream.Try) (*http.Response, error) {
 	switch {
 	case w.Err != nil:
 		w.End()
@@ -65,6 +79,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t.replace(w, try, req, res) {
 		return nil, reverseproxy.NewDialError(fmt.Errorf("status %d: trying the next upstream", res.StatusCode))
 	}
+	try.Meet(res)
 	if t.exchanger != nil {
 		try.Answered(res.StatusCode)
 	} else {

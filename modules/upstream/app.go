@@ -51,7 +51,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 			return fmt.Errorf("group %s: %w", name, err)
 		}
 	}
-	return nil
+	return a.checkZones()
 }
 
 // Start brings the configuration of the groups into force.

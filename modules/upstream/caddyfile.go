@@ -85,6 +85,7 @@ func (g *Group) unmarshal(d *caddyfile.Dispenser, name string) error {
 		"keepalive_stale":    cfg.Word(&keepalive.Stale, "retry", "fail"),
 		"single_counts_down": cfg.OnOff(&g.SingleCountsDown),
 		"state":              cfg.Flag(&g.State),
+		"sticky":             g.parseSticky,
 		"resolver": func(d *caddyfile.Dispenser) error {
 			mod, err := caddyfile.UnmarshalModule(d, "upstream.resolvers.dns")
 			if err != nil {

@@ -13,8 +13,12 @@ import (
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
 )
 
-// done counts what the try has come to, and ends its lease.
+// done counts what the try has come to, and ends its lease; what ended well is
+// learned by sticky.
 func (t *Try) done(o peer.Outcome, now time.Time) {
+	if o == peer.Success && t.learn != nil {
+		t.learn(t.Lease.Peer().SID())
+	}
 	stats := &t.Lease.Peer().Stats
 	if n := t.Attempt.Sent(); n > 0 {
 		stats.Sent.Add(uint64(n))

@@ -40,6 +40,10 @@ type Group struct {
 	// system's resolver.
 	ResolverRaw json.RawMessage `json:"resolver,omitempty" caddy:"namespace=upstream.resolvers inline_key=resolver"`
 
+	// What binds the sessions of clients to servers, whatever the method: `cookie`,
+	// `route` or `learn`. HTTP only. Default: nothing.
+	StickyRaw json.RawMessage `json:"sticky,omitempty" caddy:"namespace=upstream.sticky inline_key=mode"`
+
 	// The idle connections to the servers that are kept for later requests.
 	Keepalive *Keepalive `json:"keepalive,omitempty"`
 
@@ -63,6 +67,9 @@ type Group struct {
 	tracker peer.Tracker
 	runtime *Runtime
 	digest  string
+
+	sticky   Sticky
+	affinity *Affinity
 
 	resolver    Resolver
 	resolverKey string
@@ -130,6 +137,7 @@ func (g *Group) provision(ctx caddy.Context, name string) error {
 	if g.runtime, err = acquire(runtimeKey{name: name}); err != nil {
 		return err
 	}
+	g.bindSticky()
 	if g.lines, err = resolveLines(ctx, g.Servers, g.runtime); err != nil {
 		return err
 	}
@@ -159,6 +167,9 @@ func (g *Group) loadGuests(ctx caddy.Context) error {
 	var ok bool
 	if g.method, ok = mod.(peer.Method); !ok {
 		return fmt.Errorf("balancer %T is not a balancing method", mod)
+	}
+	if err := g.loadSticky(ctx); err != nil {
+		return err
 	}
 	if err := g.loadResolver(ctx); err != nil {
 		return err
@@ -253,6 +264,9 @@ func (g *Group) generation() *generation {
 		resolver: g.resolver, resolverKey: g.resolverKey, checks: g.checks, keeper: g.keeper,
 	}
 	g.guard(&gen.config)
+	if g.affinity != nil {
+		gen.sticky, gen.config.Secret = true, g.affinity.Secret
+	}
 	return gen.with(g.lines)
 }
 

@@ -27,11 +27,12 @@ func newObserver(inner http.RoundTripper) *observer {
 
 // RoundTrip implements http.RoundTripper.
 func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
-	_, t := Current(req)
+	w, t := Current(req)
 	if t == nil || !t.Begin() {
 		return o.Inner.RoundTrip(req)
 	}
 	defer t.Unwind()
+	defer w.SetCookie()
 	body := watch(req)
 	res, err := o.Inner.RoundTrip(req)
 	now := time.Now()
@@ -47,6 +48,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	t.Attempt.HeaderRead(now)
+	t.Meet(res)
 	HandBody(t, res)
 	return res, nil
 }

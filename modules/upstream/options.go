@@ -188,6 +188,9 @@ var errRoute = errors.New("route does nothing without sticky: add sticky to the 
 
 // checkTogether refuses options of servers that do nothing in this group.
 func (g *Group) checkTogether() error {
+	if g.StickyRaw != nil {
+		return nil
+	}
 	for _, s := range g.Servers {
 		if s != nil && s.Route != "" {
 			return fmt.Errorf("server %s: %w", s.Address, errRoute)

@@ -52,6 +52,7 @@ func (p *Policy) Provision(ctx caddy.Context) error {
 		return err
 	}
 	p.selector = newSelector(p.held, ctx.Logger(&App{}))
+	p.affinity = g.affinity
 	return p.attach(ctx, h, g.Keepalive)
 }
 
@@ -84,8 +85,8 @@ func (p *Policy) Cleanup() error {
 }
 
 // Select implements reverseproxy.Selector.
-func (p *Policy) Select(_ reverseproxy.UpstreamPool, r *http.Request, _ http.ResponseWriter) *reverseproxy.Upstream {
-	return p.pick(r)
+func (p *Policy) Select(_ reverseproxy.UpstreamPool, r *http.Request, w http.ResponseWriter) *reverseproxy.Upstream {
+	return p.pick(w, r)
 }
 
 // UnmarshalCaddyfile sets up the policy from:

@@ -119,7 +119,7 @@ func (r *Record) placeholder(key string) (any, bool) {
 			return r.list(values[i].format), true
 		}
 	}
-	return nil, false
+	return r.responseValue(name)
 }
 
 func (r *Record) names() string {

@@ -64,7 +64,9 @@ type selector struct {
 	runtime *Runtime
 	logger  *zap.Logger
 	front   Front // nil: observer mode
-	tries   int
+	// affinity binds clients to servers; nil: nothing does.
+	affinity *Affinity
+	tries    int
 
 	// usable and upstreamOf are set for static pools.
 	usable     func(*peer.Peer) bool
@@ -87,7 +89,7 @@ func newSelector(r *Runtime, logger *zap.Logger) *selector {
 
 // options tells the engine of the request what the group's method wants to know.
 func (s *selector) options(r *http.Request) peer.SessionOptions {
-	o := peer.SessionOptions{Tries: s.tries, Usable: s.usable}
+	o := peer.SessionOptions{Tries: s.tries, Usable: s.usable, Hint: s.hint(r)}
 	wants := s.runtime.group.Wants()
 	if wants.Key != "" {
 		if repl, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
@@ -103,8 +105,8 @@ func (s *selector) options(r *http.Request) peer.SessionOptions {
 }
 
 // pick is Select of all policies.
-func (s *selector) pick(r *http.Request) *reverseproxy.Upstream {
-	w, begun := s.walkOf(r)
+func (s *selector) pick(rw http.ResponseWriter, r *http.Request) *reverseproxy.Upstream {
+	w, begun := s.walkOf(rw, r)
 	if begun && s.front != nil {
 		if w.Err = s.front.Prepare(w, r); w.Err != nil {
 			return s.sentinel

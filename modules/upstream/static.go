@@ -182,8 +182,8 @@ func (p *StaticPool) Cleanup() error {
 }
 
 // Select implements reverseproxy.Selector.
-func (p *StaticPool) Select(_ reverseproxy.UpstreamPool, r *http.Request, _ http.ResponseWriter) *reverseproxy.Upstream {
-	return p.pick(r)
+func (p *StaticPool) Select(_ reverseproxy.UpstreamPool, r *http.Request, w http.ResponseWriter) *reverseproxy.Upstream {
+	return p.pick(w, r)
 }
 
 // UnmarshalBlock reads the block of the static policy kind:

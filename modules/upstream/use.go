@@ -20,6 +20,9 @@ func Use(ctx caddy.Context, name string) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
+	if g.affinity != nil {
+		return nil, fmt.Errorf("group %s has sticky, which works with HTTP requests: stream cannot use it; use hash or ip_hash, or a group of its own", name)
+	}
 	for _, s := range g.Servers {
 		if s.Service == "" && !hasPort(s.Address) {
 			return nil, fmt.Errorf("group %s: server %s has no port: a group that stream uses needs one on every line", name, s.Address)

@@ -32,6 +32,12 @@ type Walk struct {
 	Extra Releaser
 
 	record *Record
+	// affinity, nil without sticky, binds the client to latest, the server of
+	// the last try that had one, by a cookie in writer's header.
+	affinity *Affinity
+	latest   *peer.Peer
+	writer   http.ResponseWriter
+	cookie   string
 	// request is the one that Select saw: the same pointer is the same walk.
 	request *http.Request
 	stop    func() bool
@@ -57,10 +63,14 @@ type Try struct {
 	// Attempt is what the transport reports.
 	Attempt exchange.Attempt
 
-	walk   *Walk
-	addr   string
-	status atomic.Int32
-	state  atomic.Int32
+	walk *Walk
+	addr string
+	// header and cookies are those of the response that goes to the client.
+	header  http.Header
+	cookies []string
+	learn   func(sid string)
+	status  atomic.Int32
+	state   atomic.Int32
 }
 
 // The states of a try's lease.
@@ -83,12 +93,12 @@ func currentWalk(ctx context.Context) *Walk {
 }
 
 // walkOf returns the walk that r continues, or begins one.
-func (s *selector) walkOf(r *http.Request) (w *Walk, begun bool) {
+func (s *selector) walkOf(rw http.ResponseWriter, r *http.Request) (w *Walk, begun bool) {
 	record := recordOf(r.Context())
 	if record != nil && record.current.request == r {
 		return record.current, false
 	}
-	w = &Walk{request: r}
+	w = &Walk{request: r, affinity: s.affinity, writer: rw}
 	if record == nil {
 		record = &w.own
 		caddyhttp.SetVar(r.Context(), recordKey, record)
@@ -119,6 +129,7 @@ func (w *Walk) nextTry(ctx context.Context) (*Try, error) {
 		t.state.Store(finished)
 	} else {
 		t.Lease, t.addr = lease, lease.Peer().Name()
+		w.latest = lease.Peer()
 		t.Attempt.Start = lease.Start
 	}
 	w.record.addTry(t)

@@ -114,13 +114,13 @@ var ends = map[string]func(w *walker, r *http.Request){
 	"Caddy stops within the second try": func(w *walker, r *http.Request) {
 		if _, t := Current(r); t.Begin() {
 			t.Finish(peer.Failed, time.Now())
-			w.pick(r)
+			w.pick(nil, r)
 		}
 	},
 	"the second try answers": func(w *walker, r *http.Request) {
 		if _, t := Current(r); t.Begin() {
 			t.Finish(peer.Failed, time.Now())
-			w.pick(r)
+			w.pick(nil, r)
 			if _, t := Current(r); t.Begin() {
 				t.Answered(200)
 				t.Ended(&t.Attempt, nil)
@@ -131,7 +131,7 @@ var ends = map[string]func(w *walker, r *http.Request){
 		for range 3 {
 			if _, t := Current(r); t.Lease != nil && t.Begin() {
 				t.Finish(peer.Failed, time.Now())
-				w.pick(r)
+				w.pick(nil, r)
 			}
 		}
 	},
@@ -154,7 +154,7 @@ func TestEveryWalkEndsOnceWhereverTheClientLeaves(t *testing.T) {
 						cancel()
 					})
 					r := request(ctx)
-					if w.pick(r) == nil {
+					if w.pick(nil, r) == nil {
 						t.Fatal("pick() = nil")
 					}
 					end(w, r)
@@ -175,7 +175,7 @@ func TestEveryWalkEndsWithItsRequest(t *testing.T) {
 				w := newWalker(t, "a", "b")
 				ctx, cancel := context.WithCancel(t.Context())
 				r := request(ctx)
-				w.pick(r)
+				w.pick(nil, r)
 				end(w, r)
 				cancel() // the server does when the handler has returned
 				synctest.Wait()
@@ -201,7 +201,7 @@ func TestAClientThatHasLeftIsNotSentAnywhere(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		r := request(ctx)
-		w.pick(r)
+		w.pick(nil, r)
 		synctest.Wait()
 		if _, try := Current(r); try.Begin() {
 			t.Error("Begin() = true for a client that has left")
@@ -214,10 +214,10 @@ func TestTwoHandlersOfOneRequestKeepTheirWalksApart(t *testing.T) {
 	w := newWalker(t, "a", "b")
 	first := request(t.Context())
 	second := first.WithContext(first.Context()) // another handler's clone
-	w.pick(first)
+	w.pick(nil, first)
 	one, tryOne := Current(first)
 	tryOne.Begin()
-	w.pick(second)
+	w.pick(nil, second)
 	two, tryTwo := Current(second)
 	if one == two || tryOne == tryTwo {
 		t.Fatal("the second handler continues the walk of the first")
@@ -253,7 +253,7 @@ func BenchmarkSelect(b *testing.B) {
 		*repl = *caddy.NewEmptyReplacer()
 		ctx, cancel := context.WithCancel(base.Context())
 		q := base.WithContext(ctx)
-		s.pick(q)
+		s.pick(nil, q)
 		_, t := Current(q)
 		t.Begin()
 		t.Answered(200)
