@@ -47,7 +47,7 @@ type Group struct {
 	// The idle connections to the servers that are kept for later requests.
 	Keepalive *Keepalive `json:"keepalive,omitempty"`
 
-	// Count servers that are down or draining when deciding whether a group has
+	// Count servers that are down, draining or failed by a check when deciding whether a group has
 	// only one server, which is never disabled. nginx does; by default, one
 	// server beside others that cannot be used is as good as alone.
 	SingleCountsDown bool `json:"single_counts_down,omitempty"`
