@@ -53,6 +53,7 @@ func (p *Policy) Provision(ctx caddy.Context) error {
 	}
 	p.selector = newSelector(p.held, ctx.Logger(&App{}))
 	p.affinity = g.affinity
+	warnKey(p.logger, p.Group, "http", g.method, inHTTP)
 	return p.attach(ctx, h, g.Keepalive)
 }
 

@@ -80,6 +80,7 @@ func (p *StaticPool) Provision(ctx caddy.Context, kind string, method Method) er
 		return err
 	}
 	p.selector = newSelector(p.runtime, logger)
+	warnKey(logger, key.name, "http", method, inHTTP)
 	p.bindUpstreams(h.Upstreams)
 	return p.attach(ctx, h, nil)
 }

@@ -28,6 +28,7 @@ func Use(ctx caddy.Context, name string) (*Runtime, error) {
 			return nil, fmt.Errorf("group %s: server %s has no port: a group that stream uses needs one on every line", name, s.Address)
 		}
 	}
+	warnKey(ctx.Logger(&App{}), name, "stream", g.method, inStream)
 	return acquire(runtimeKey{name: name})
 }
 
