@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -47,7 +48,14 @@ func (m *mortal) start() {
 	if m.server != nil {
 		return
 	}
-	ln, err := net.Listen("tcp", m.addr)
+	var ln net.Listener
+	var err error
+	for range 100 { // a client's connection may have got the port for a moment
+		if ln, err = net.Listen("tcp", m.addr); !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 	if err != nil {
 		m.t.Errorf("backend: %v", err)
 		return

@@ -214,8 +214,8 @@ func TestStreamTimeoutEndsOnlySilentSessions(t *testing.T) {
 			}
 			access_log
 		}`)
-	silent, busy := p.tcp("front"), p.tcp("front")
 	began := time.Now()
+	silent, busy := p.tcp("front"), p.tcp("front")
 	ended := make(chan time.Duration, 1)
 	go func() {
 		_, _ = silent.Read(make([]byte, 1))
