@@ -14,7 +14,7 @@ import (
 
 // colours of the states, as ANSI codes.
 var colours = map[string]string{
-	"up": "32", "unhealthy": "31", "down": "90", "draining": "33", "full": "35", "removed": "90",
+	"up": "32", "unhealthy": "31", "down": "90", "draining": "33", "full": "35", "removed": "90", "unresolved": "33",
 }
 
 // table prints groups for a person.
