@@ -222,7 +222,7 @@ func TestAServerThatStartsSlowlyGetsLittleAtFirst(t *testing.T) {
 	b := backends(t, 2)
 	p := serve(t, group("app", b[0].Addr()), "\tproxy_pass app")
 	status, answer, err := p.Admin("POST", "/upstream/groups/app/servers",
-		[]byte(fmt.Sprintf(`{"address":%q,"slow_start":"1m"}`, b[1].Addr())))
+		[]byte(fmt.Sprintf(`{"address":%q,"slow_start":"1m"}`, b[1].Addr())), "Content-Type", "application/json")
 	if err != nil || status != 201 {
 		t.Fatalf("adding a server: %d %s %v", status, answer, err)
 	}
