@@ -233,10 +233,7 @@ func (t *Try) Answered(status int) {
 		}
 		return
 	}
-	t.walk.mu.Lock()
-	gone := t.walk.gone
-	t.walk.mu.Unlock()
-	if gone {
+	if t.walk.left() {
 		t.abandon()
 	}
 }
@@ -252,9 +249,22 @@ func (t *Try) Fail(status int, cause error) {
 
 // Finish ends the lease. Only the first call counts.
 func (t *Try) Finish(o peer.Outcome, now time.Time) {
-	if t.state.Swap(finished) != finished {
-		t.done(o, now)
+	if t.state.Swap(finished) == finished {
+		return
 	}
+	t.done(o, now)
+	if o != peer.Success && t.walk.left() {
+		// The client left while the try was in flight, so that nobody else ends
+		// the walk if Caddy does not ask for a further try.
+		t.walk.End()
+	}
+}
+
+// left reports whether the client has gone.
+func (w *Walk) left() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.gone
 }
 
 // Ended implements exchange.Ender: the response's body has been read, or will
