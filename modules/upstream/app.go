@@ -4,6 +4,7 @@
 package upstream
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -22,6 +23,10 @@ func init() { caddy.RegisterModule(App{}) }
 type App struct {
 	// The groups, by name. Names consist of letters, digits and `_ . -`.
 	Groups map[string]*Group `json:"groups,omitempty"`
+
+	// What looks up the servers that have `resolve` in groups without a `resolver`
+	// of their own. Default: `dns` with the system's resolver.
+	ResolverRaw json.RawMessage `json:"resolver,omitempty" caddy:"namespace=upstream.resolvers inline_key=resolver"`
 
 	logger *zap.Logger
 	pushed map[string]*generation
@@ -42,10 +47,19 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err := a.loadEvents(ctx); err != nil {
 		return err
 	}
+	resolver := slices.Clone(a.ResolverRaw)
+	if resolver != nil { // groups load copies of their own; this one is for its errors
+		if _, err := ctx.LoadModule(a, "ResolverRaw"); err != nil {
+			return missing("resolver", "resolver", "upstream.resolvers", resolver, err)
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(a.Groups)) {
 		g := a.Groups[name]
 		if g == nil {
 			return fmt.Errorf("group %s is null", name)
+		}
+		if g.ResolverRaw == nil {
+			g.ResolverRaw = slices.Clone(resolver)
 		}
 		if err := g.provision(ctx, name); err != nil {
 			return fmt.Errorf("group %s: %w", name, err)

@@ -37,6 +37,11 @@ func parseGroup(d *caddyfile.Dispenser, existing any) (any, error) {
 	d.Next()
 	args := d.RemainingArgs()
 	switch {
+	case len(args) == 0:
+		if err := app.unmarshal(d); err != nil {
+			return nil, err
+		}
+		return httpcaddyfile.App{Name: "upstream", Value: caddyconfig.JSON(app, nil)}, nil
 	case len(args) != 1:
 		return nil, d.Errf("upstream: got %d arguments, expected the name of a group", len(args))
 	case !groupName.MatchString(args[0]):
@@ -53,6 +58,34 @@ func parseGroup(d *caddyfile.Dispenser, existing any) (any, error) {
 	}
 	app.Groups[args[0]] = g
 	return httpcaddyfile.App{Name: "upstream", Value: caddyconfig.JSON(app, nil)}, nil
+}
+
+// unmarshal reads the block of a global option `upstream` without a name: what
+// holds for all groups.
+func (a *App) unmarshal(d *caddyfile.Dispenser) error {
+	if a.ResolverRaw != nil {
+		return d.Err("upstream without the name of a group given twice")
+	}
+	options := cfg.Options{"resolver": func(d *caddyfile.Dispenser) error {
+		return parseResolver(d, &a.ResolverRaw)
+	}}
+	if err := options.Block(d, "upstream without the name of a group", nil); err != nil {
+		return err
+	}
+	if a.ResolverRaw == nil {
+		return d.Err("upstream: expected the name of a group, or a block with a resolver for all groups")
+	}
+	return nil
+}
+
+// parseResolver reads a line `resolver ...`.
+func parseResolver(d *caddyfile.Dispenser, dst *json.RawMessage) error {
+	mod, err := caddyfile.UnmarshalModule(d, "upstream.resolvers.dns")
+	if err != nil {
+		return err
+	}
+	*dst = caddyconfig.JSONModuleObject(mod, "resolver", "dns", nil)
+	return nil
 }
 
 // unmarshal reads the block of a group.
@@ -86,14 +119,7 @@ func (g *Group) unmarshal(d *caddyfile.Dispenser, name string) error {
 		"single_counts_down": cfg.OnOff(&g.SingleCountsDown),
 		"state":              cfg.Flag(&g.State),
 		"sticky":             g.parseSticky,
-		"resolver": func(d *caddyfile.Dispenser) error {
-			mod, err := caddyfile.UnmarshalModule(d, "upstream.resolvers.dns")
-			if err != nil {
-				return err
-			}
-			g.ResolverRaw = caddyconfig.JSONModuleObject(mod, "resolver", "dns", nil)
-			return nil
-		},
+		"resolver":           func(d *caddyfile.Dispenser) error { return parseResolver(d, &g.ResolverRaw) },
 		"health_check": func(d *caddyfile.Dispenser) error {
 			raw, err := parseCheck(d)
 			g.HealthChecksRaw = append(g.HealthChecksRaw, raw)
