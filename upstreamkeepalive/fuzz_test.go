@@ -88,6 +88,11 @@ func FuzzResponse(f *testing.F) {
 		if terr != nil {
 			return // we are not stricter than nginx about control characters
 		}
+		if ours.ProtoMinor == 0 && len(ours.TransferEncoding) > 0 {
+			// net/http overlooks Transfer-Encoding in HTTP/1.0 and hands the chunks out
+			// as they are. We decode them, as nginx does, and never keep the connection.
+			return
+		}
 		tbody, tberr := io.ReadAll(theirs.Body)
 		if (err == nil) != (tberr == nil) {
 			return // one of us refuses the body: no two readings
