@@ -42,11 +42,11 @@ func dial(addr string, i int) (net.Conn, error) {
 
 // workers runs n of work at once for d. The load has what they counted.
 func workers(ctx context.Context, n int, d time.Duration, work func(ctx context.Context, i int, c *counter) error) (load, error) {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
 	counters := make([]counter, n)
 	errs := make([]error, n)
-	began := time.Now()
+	began := time.Now() // before the deadline's clock, or a pause between them is missing
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() { errs[i] = work(ctx, i, &counters[i]) })
