@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -59,7 +60,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 			return fmt.Errorf("server %s is null", name)
 		}
 		if err := s.provision(ctx, name, a.logger); err != nil {
-			return fmt.Errorf("server %s: %w", name, err)
+			return fmt.Errorf("server %s: %w", s.label(name), err)
 		}
 		for _, address := range s.addresses {
 			b := sets[address.key()]
@@ -68,7 +69,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 				sets[address.key()] = b
 			}
 			if err := b.add(s); err != nil {
-				return fmt.Errorf("server %s: %w", name, err)
+				return fmt.Errorf("server %s: %w", s.label(name), err)
 			}
 		}
 	}
@@ -76,6 +77,15 @@ func (a *App) Provision(ctx caddy.Context) error {
 		a.bindings = append(a.bindings, sets[key])
 	}
 	return nil
+}
+
+// label names a server in errors: a Caddyfile numbers its servers, and people
+// know them by their addresses.
+func (s *Server) label(name string) string {
+	if len(s.Listen) == 0 {
+		return name
+	}
+	return name + " (" + strings.Join(s.Listen, " ") + ")"
 }
 
 // Start begins to listen, or takes the sockets over from the configuration

@@ -122,7 +122,7 @@ func (a *App) group(name string) (*Group, error) {
 	if len(a.Groups) > 0 {
 		known = "known groups: " + strings.Join(slices.Sorted(maps.Keys(a.Groups)), ", ")
 	}
-	return nil, fmt.Errorf("unknown group %q: %s", name, known)
+	return nil, fmt.Errorf("unknown group %q: %s; an address needs a port", name, known)
 }
 
 // groupOf returns a group of the configuration that is being provisioned.
@@ -130,7 +130,7 @@ func groupOf(ctx caddy.Context, name string) (*Group, error) {
 	app, err := ctx.AppIfConfigured("upstream")
 	switch {
 	case errors.Is(err, caddy.ErrNotConfigured):
-		return nil, fmt.Errorf("unknown group %q: the upstream app is not configured", name)
+		return nil, fmt.Errorf("unknown group %q: the upstream app is not configured; an address needs a port", name)
 	case err != nil:
 		return nil, err
 	}
