@@ -27,13 +27,33 @@ type chaos struct {
 	dead     string    // refuses, and stays disabled all the time
 	occupied string    // somebody else listens here
 
-	lastReload atomic.Int64 // when it ended, in Unix ns; in the future while it runs
+	handOver   sync.RWMutex // locked by a reload until only one configuration listens; guards handedOver
+	handedOver time.Time    // when that was, of the last reload
 }
 
-// reloading reports whether a reload runs, or did a moment ago: until the old
-// listener is closed a connection may wait in its queue, and so may the next.
-func (c *chaos) reloading() bool {
-	return time.Now().UnixNano()-c.lastReload.Load() < int64(time.Second)
+// repeat sends a request again whose connection was closed or reset before the
+// first byte of an answer. That happens at a reload, in Caddy and net/http: the
+// server that ends says so to itself, closes its listener some time after, and
+// from the first moment on answers no request that it has not read. What is
+// dialled between the two goes to that listener as likely as to the new one, and
+// may be reset as well. So a repeat waits until the reload is over, as a client
+// that waits before it tries again would. It is then the only one, and must
+// succeed.
+//
+// Caddy v2.11.9 alone, built with the race detector, with one static_response
+// and a client that repeats at once: of 100,000 GETs on 64 connections, which 50
+// reloads broke 2,165 to 3,176 times, 7 to 138 were reset twice. With repeats
+// that wait for the listener: none.
+//
+// No other connection may break: dialled after the last reload and before the
+// next, nobody has a reason to close it.
+func (c *chaos) repeat(dialled time.Time, again func()) {
+	c.handOver.RLock()
+	defer c.handOver.RUnlock()
+	if dialled.After(c.handedOver) {
+		c.t.Error("a connection was closed that no reload can have touched")
+	}
+	again()
 }
 
 // chaosData is what the configurations are made of.
@@ -178,7 +198,10 @@ func (c *chaos) reloads(pass string) []chaosData {
 // reload applies one of them and fails the test if it does not go as it should.
 func (c *chaos) reload(d chaosData) {
 	c.t.Helper()
+	c.handOver.Lock()
 	err := c.Reload(chaosConfig, d)
+	c.handedOver = time.Now()
+	c.handOver.Unlock()
 	switch {
 	case d.Broken == "" && err != nil:
 		c.t.Errorf("reload: %v", err)
@@ -217,18 +240,14 @@ func TestNoRequestIsLostWhileBackendsDieAndConfigurationsChange(t *testing.T) {
 	var killer, workers sync.WaitGroup
 	killer.Go(func() { c.killing(ctx, 40*time.Millisecond) })
 
-	var done, repeats, twice atomic.Int64
+	var done, repeats atomic.Int64
 	for range clients {
 		workers.Go(func() {
-			b := testnet.Browser{Addr: c.front}
+			b := testnet.Browser{Addr: c.front, Repeat: c.repeat}
 			defer b.Close()
 			for n := done.Add(1); n <= int64(requests); n = done.Add(1) {
 				target := fmt.Sprintf("/echo/%d", n)
 				res, err := b.Get(target)
-				if err != nil && c.reloading() {
-					twice.Add(1) // Caddy's listener reset the repeated GET, too
-					res, err = b.Get(target)
-				}
 				if err != nil || res.Status != 200 || string(res.Body) != target {
 					t.Errorf("GET %s: %q %q, error %v; want 200 and the target", target, res.Line, res.Body, err)
 				}
@@ -240,17 +259,12 @@ func TestNoRequestIsLostWhileBackendsDieAndConfigurationsChange(t *testing.T) {
 	for i, d := range c.reloads("") {
 		due := int64(requests * (i + 1) / 11)
 		testnet.Eventually(t, 5*time.Minute, "the next reload's turn", func() bool { return done.Load() >= due })
-		c.lastReload.Store(time.Now().Add(time.Minute).UnixNano())
 		c.reload(d)
-		c.lastReload.Store(time.Now().UnixNano())
 	}
 	workers.Wait()
 	stop()
 	killer.Wait()
-	t.Logf("%d requests, %d repeated by the client, %d of them again", requests, repeats.Load(), twice.Load())
-	if n := twice.Load(); n > int64(requests/1000) {
-		t.Errorf("%d GETs failed twice around reloads, want at most one in a thousand", n)
-	}
+	t.Logf("%d requests, %d of them repeated by the client", requests, repeats.Load())
 	c.settled(base)
 }
 

@@ -142,9 +142,10 @@ func (m *mortal) socket(w http.ResponseWriter) {
 // browser may, if the connection breaks before the answer: on a reload Caddy
 // resets connections that it has not accepted yet.
 func (c *chaos) upload(body []byte, chunked bool) error {
+	dialled := time.Now()
 	res, err := c.uploadOnce(body, chunked)
-	if err != nil && res.Line == "" && testnet.Broken(err) {
-		res, err = c.uploadOnce(body, chunked)
+	if testnet.Unanswered(err) {
+		c.repeat(dialled, func() { res, err = c.uploadOnce(body, chunked) })
 	}
 	if want := fmt.Sprintf("%x", sha256.Sum256(body)); err != nil || res.Status != 200 || res.Text() != want {
 		return fmt.Errorf("%q %q, error %w; want 200 and %s", res.Line, res.Text(), errOr(err), want)

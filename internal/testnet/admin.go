@@ -58,18 +58,39 @@ func (c *Caddy) AdminJSON(path string, v any) {
 }
 
 // Reload gives Caddy another configuration, through the admin API, and returns
-// when it is in force. Ports that were named before stay the same. The error
-// is the one that Caddy answered.
+// when it is in force, or given up, and only one of the two listens. Ports that
+// were named before stay the same. The error is the one that Caddy answered.
+//
+// On Linux both configurations listen for a while, and the kernel divides the
+// connections among them. Those that the one which ends has not accepted, or has
+// not read a request from, are reset. Caddy answers before that is over: it only
+// waits until the goroutine that closes the listeners has been started.
 func (c *Caddy) Reload(config string, data any) error {
 	c.t.Helper()
 	for try := 1; ; try++ {
 		text, added := c.ports.expand(c.t, config, data)
 		err := c.load(text)
 		if err == nil || try == 5 || len(added) == 0 || !portTaken(err.Error(), err) {
+			c.waitHandedOver()
 			return err
 		}
 		c.ports.forget(added)
 	}
+}
+
+func (c *Caddy) waitHandedOver() {
+	c.t.Helper()
+	var ports []int
+	for _, r := range c.ports.ports {
+		ports = append(ports, r.Port)
+	}
+	Eventually(c.t, 30*time.Second, "one listener at each address", func() bool {
+		once, err := handedOver(ports)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		return once
+	})
 }
 
 func (c *Caddy) load(text string) error {

@@ -4,13 +4,16 @@
 package testnet
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -82,13 +85,10 @@ func TestReloadKeepsPortsAndReturnsTheErrorText(t *testing.T) {
 	before := c.Addr("front")
 
 	c.MustReload(proxyConfig, two.Addr())
-	b := Browser{Addr: c.Addr("front")} // Caddy may reset what waits at its old listener
-	defer b.Close()
-	res, err := b.Get("/")
-	if err != nil || res.Text() != "two" || c.Addr("front") != before {
-		t.Errorf("after the reload %q, %v at %s, want two at %s", res.Text(), err, c.Addr("front"), before)
+	if res := Get(t, c.URL("front")); res.Text() != "two" || c.Addr("front") != before {
+		t.Errorf("after the reload %q at %s, want two at %s", res.Text(), c.Addr("front"), before)
 	}
-	err = c.Reload("http://127.0.0.1:{{port \"front\"}} {\n\tno_such_thing\n}\n", nil)
+	err := c.Reload("http://127.0.0.1:{{port \"front\"}} {\n\tno_such_thing\n}\n", nil)
 	if err == nil || !strings.Contains(err.Error(), "unrecognized directive: no_such_thing") {
 		t.Errorf("Reload = %v, want the adapter's error", err)
 	}
@@ -96,8 +96,45 @@ func TestReloadKeepsPortsAndReturnsTheErrorText(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "loading") {
 		t.Errorf("Reload = %v, want the loader's error", err)
 	}
-	if res, err := b.Get("/"); err != nil || res.Text() != "two" {
-		t.Errorf("after failed reloads %q, %v, want two", res.Text(), err)
+	if res := Get(t, c.URL("front")); res.Text() != "two" {
+		t.Errorf("after failed reloads %q, want two", res.Text())
+	}
+}
+
+func TestNothingDialledAfterAReloadIsReset(t *testing.T) {
+	const config = "http://127.0.0.1:{{port \"front\"}} {\n\trespond {{.}}\n}\n"
+	c := StartCaddy(t, config, 0)
+	var visitors sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	defer visitors.Wait()
+	defer stop()
+	for range 32 { // a server without connections ends sooner
+		visitors.Go(func() {
+			for ctx.Err() == nil {
+				b := Browser{Addr: c.Addr("front")}
+				_, _ = b.Get("/")
+				b.Close()
+			}
+		})
+	}
+	for i := range 30 {
+		c.MustReload(config, i+1)
+		var clients sync.WaitGroup
+		for range 16 {
+			clients.Go(func() {
+				b, err := Dial(c.Addr("front"))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer b.Close()
+				res, err := b.Do("GET", "/", nil, nil)
+				if want := strconv.Itoa(i + 1); err != nil || res.Text() != want {
+					t.Errorf("answer %q, %v, want %s", res.Text(), err, want)
+				}
+			})
+		}
+		clients.Wait()
 	}
 }
 

@@ -207,21 +207,38 @@ func Get(t testing.TB, rawURL string, header ...string) Response {
 type Browser struct {
 	Addr    string
 	Repeats int // how often that happened
+
+	// Repeat, if it is set, is called instead of sending a GET once more, and
+	// calls again, which does. The connection that broke was asked for at dialled.
+	Repeat func(dialled time.Time, again func())
+
 	c       *Client
+	dialled time.Time
 }
 
 // Get sends a GET.
 func (b *Browser) Get(target string, header ...string) (Response, error) {
 	res, err := b.once(target, header)
-	if errors.Is(err, errNoAnswer) && Broken(err) {
-		b.Repeats++
-		res, err = b.once(target, header)
+	if !Unanswered(err) {
+		return res, err
+	}
+	b.Repeats++
+	again := func() { res, err = b.once(target, header) }
+	if b.Repeat != nil {
+		b.Repeat(b.dialled, again)
+	} else {
+		again()
 	}
 	return res, err
 }
 
+// Unanswered reports that a connection was closed or reset before the first byte
+// of a response.
+func Unanswered(err error) bool { return errors.Is(err, errNoAnswer) && Broken(err) }
+
 func (b *Browser) once(target string, header []string) (res Response, err error) {
 	if b.c == nil {
+		b.dialled = time.Now()
 		if b.c, err = Dial(b.Addr); err != nil {
 			return res, fmt.Errorf("%w: %w", errNoAnswer, err)
 		}
