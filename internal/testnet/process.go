@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -87,30 +86,6 @@ func (p *Process) cleanup() {
 		p.logged = true
 		p.t.Logf("output of %s (pid %d):\n%s", p.name, p.PID(), p.Text())
 	}
-}
-
-// checkRaces fails the test if the race detector spoke in the child, of anything
-// but what is known of Caddy itself.
-func (p *Process) checkRaces() {
-	if p.races {
-		return
-	}
-	for _, report := range strings.Split(p.Text(), "WARNING: DATA RACE")[1:] {
-		report, _, _ = strings.Cut(report, "==================")
-		if !ofCaddy(report) {
-			p.races = true
-			p.t.Errorf("data race in %s", p.name)
-			return
-		}
-	}
-}
-
-// ofCaddy knows the race of Caddy v2.11.9 between the start of its TLS app and
-// the events of certificates that another app has asked it to manage: apps
-// start in any order, and the HTTP app asks in the same way.
-func ofCaddy(report string) bool {
-	return strings.Contains(report, "caddytls.(*TLS).Start()") &&
-		strings.Contains(report, "caddytls.(*TLS).onEvent()")
 }
 
 // PID is the process id, also after the end.
