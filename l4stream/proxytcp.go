@@ -63,7 +63,7 @@ func (p *ProxyPass) connect(s *Session, group *peer.Group, address string) (net.
 		now := time.Now()
 		if err == nil {
 			t.lease.Connected(now)
-			t.lease.AbortUnhealthy(s)
+			t.lease.Hold(s, true)
 			t.lease.Peer().Stats.Sessions.Add(1)
 			return up, t, nil
 		}

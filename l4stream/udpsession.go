@@ -116,7 +116,7 @@ func (u *udpSession) connect(group *peer.Group, address string) error {
 		now := time.Now()
 		if err == nil {
 			u.try.lease.Connected(now)
-			u.try.lease.AbortUnhealthy(s)
+			u.try.lease.Hold(s, true)
 			u.try.lease.Peer().Stats.Sessions.Add(1)
 			return nil
 		}

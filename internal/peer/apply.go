@@ -73,6 +73,8 @@ func (s *Server) validate() error {
 		return fmt.Errorf("server %q: max_fails %d: must not be negative", s.ID, s.MaxFails)
 	case s.FailTimeout < 0:
 		return fmt.Errorf("server %q: fail_timeout %s: must not be negative", s.ID, s.FailTimeout)
+	case s.CloseAfter < 0:
+		return fmt.Errorf("server %q: drain_timeout %s: must not be negative", s.ID, s.CloseAfter)
 	case s.SlowStart < 0:
 		return fmt.Errorf("server %q: slow_start %s: must not be negative", s.ID, s.SlowStart)
 	}
@@ -133,6 +135,7 @@ func (g *Group) Apply(c Config, now time.Time) error {
 			l = g.lists[1]
 		}
 		l.adopt(p, s, rename)
+		p.inServiceLocked(s.usable(), now)
 		if comes && s.usable() {
 			g.rampLocked(p, now)
 		}
@@ -140,7 +143,7 @@ func (g *Group) Apply(c Config, now time.Time) error {
 	g.retain = c.Retain
 	g.removed = slices.DeleteFunc(g.removed, func(p *Peer) bool { return p.list != nil })
 	for _, l := range prev {
-		g.dismissLocked(l)
+		g.dismissLocked(l, now)
 	}
 	g.forgetLocked()
 	g.countDown = c.SingleCountsDown
@@ -208,7 +211,7 @@ func (g *Group) matchLocked(servers []Server) ([]*Peer, error) {
 }
 
 // dismissLocked removes the peers that no new list has taken from l.
-func (g *Group) dismissLocked(l *List) {
+func (g *Group) dismissLocked(l *List, now time.Time) {
 	for _, p := range l.peers {
 		if p.list != l {
 			continue
@@ -217,6 +220,7 @@ func (g *Group) dismissLocked(l *List) {
 			delete(g.members, id)
 		}
 		p.list, p.eligible = nil, false
+		p.inServiceLocked(false, now)
 		p.attentive.Store(true)
 		g.removed = append(g.removed, p)
 		g.takenOutLocked(p)

@@ -57,8 +57,6 @@ type Group struct {
 
 	// Counted only for leases taken while there is a retry budget.
 	active, retrying atomic.Int64
-
-	closing atomic.Int64 // the checks that close what is open
 }
 
 // EventKind says what happened to a peer.
@@ -85,6 +83,9 @@ const (
 	// ServerOut: a configuration or the API has removed a peer that is held, or
 	// has set it down.
 	ServerOut
+	// ServerClosed: the time of a peer that is drained, set down or removed is over;
+	// what it still held, Open, is being closed.
+	ServerClosed
 )
 
 // Event is a change of a peer's state.
@@ -98,6 +99,8 @@ type Event struct {
 	Check string
 	// DownFor is set for ServerUp and, with Check, for ServerHealthy.
 	DownFor time.Duration
+	// Open is set for ServerClosed.
+	Open int
 }
 
 // NewGroup returns a group without peers.

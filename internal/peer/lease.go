@@ -29,7 +29,8 @@ type Lease struct {
 	counted  bool                   // in Group.active
 	retry    bool                   // in Group.retrying
 	done     atomic.Bool
-	closer   atomic.Bool // something stands in the peer's closers
+	held     atomic.Bool // it may be in the list of the peer's holders
+	hold     holding     // guarded by the holders' lock
 }
 
 // Peer returns the peer that is held.
@@ -43,6 +44,9 @@ func (l *Lease) Done(o Outcome, now time.Time) bool {
 	}
 	p := l.peer
 	g := p.group
+	if l.held.Load() {
+		p.holders.remove(l)
+	}
 	if l.counted {
 		g.active.Add(-1)
 		if l.retry {
@@ -50,7 +54,7 @@ func (l *Lease) Done(o Outcome, now time.Time) bool {
 		}
 	}
 	quiet := o == None || o == Success
-	if quiet && l.observer == nil && !l.closer.Load() && !p.attentive.Load() {
+	if quiet && l.observer == nil && !p.attentive.Load() {
 		p.conns.Add(-1)
 		if p.attentive.Load() { // its configuration changed just now
 			g.settle(p, now)
@@ -87,7 +91,6 @@ func (g *Group) settle(p *Peer, now time.Time) {
 
 func (g *Group) doneLocked(l *Lease, o Outcome, now time.Time) {
 	p, s := l.peer, l.session
-	delete(p.closers, l)
 	if l.hedged {
 		p.hedges--
 		s.hedging--

@@ -53,10 +53,15 @@ type Peer struct {
 	reasons   Reasons
 	lastFail  time.Time
 	lastErr   string
-	closers   map[*Lease]Aborter
-	verdicts  []verdict // why active checks have it out; few
-	mark      uint64    // of the Apply that last saw the peer
+	left      time.Time     // when the configuration took it out of service; zero: it serves
+	within    time.Duration // to finish in, this time; 0: the server's CloseAfter
+	verdicts  []verdict     // why active checks have it out; few
+	mark      uint64        // of the Apply that last saw the peer
 	sid       atomic.Pointer[string]
+
+	holders holders
+	// overdue: it should hold nothing any more. Written under the group's lock.
+	overdue atomic.Bool
 
 	// Stats is counted by the fronts.
 	Stats Stats
@@ -130,7 +135,7 @@ func (p *Peer) mayPick(now time.Time) bool {
 // mayHint is mayPick for a sticky hint, which reaches draining peers too.
 func (p *Peer) mayHint(now time.Time) bool {
 	s := p.conf.Load()
-	return p.list != nil && !p.masked && !s.Down && p.hedges == 0 && !p.full(s) && p.healthy(s, now)
+	return p.list != nil && !p.masked && !s.Down && !p.overdue.Load() && p.hedges == 0 && !p.full(s) && p.healthy(s, now)
 }
 
 // healthy reports whether checks and the tracker allow the peer, which needs a

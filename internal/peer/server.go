@@ -33,6 +33,10 @@ type Server struct {
 	Down  bool
 	Drain bool
 
+	// CloseAfter is how long the peer may finish what it holds once it is drained,
+	// set down or removed; 0: no limit.
+	CloseAfter time.Duration
+
 	// SlowStart is the time in which a server that has come back, or was added
 	// to running ones, gets from next to nothing to its whole weight; 0: at once.
 	SlowStart time.Duration

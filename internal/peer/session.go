@@ -177,7 +177,7 @@ func (g *Group) pickSingleLocked(s *Session, now time.Time) *Peer {
 		}
 	}
 	c := p.conf.Load()
-	if p.masked || p.barred() || c.Down || c.Drain && s.opts.Hint != p.SID() || p.full(c) || p.hedges > 0 {
+	if p.masked || p.barred() || c.Down || p.overdue.Load() || c.Drain && s.opts.Hint != p.SID() || p.full(c) || p.hedges > 0 {
 		return nil
 	}
 	p.picks++

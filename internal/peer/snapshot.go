@@ -42,6 +42,10 @@ type State struct {
 	AwaitsProbe bool
 	// Masked: not available, says the front.
 	Masked bool
+	// CloseBy is when what a drained, down or removed peer holds is closed, zero: it
+	// is not; Overdue: that was before now.
+	CloseBy time.Time
+	Overdue bool
 	// Checks are the active checks that have it out.
 	Checks []CheckState
 }
@@ -112,6 +116,7 @@ func (p *Peer) stateLocked() State {
 		Picks: p.picks, Failures: p.fails, LastFailure: p.lastFail, LastError: p.lastErr,
 		SlowStart: p.percent(), Draining: s.Drain && p.conns.Load() > 0,
 		Spared: p.spared, Hedged: p.hedges > 0, AwaitsProbe: s.Probe && p.probe == probeWanted, Masked: p.masked,
+		CloseBy: p.closeBy(), Overdue: p.overdue.Load(),
 		Checks: p.checkStates(),
 	}
 }

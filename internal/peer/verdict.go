@@ -4,7 +4,6 @@
 package peer
 
 import (
-	"maps"
 	"slices"
 	"time"
 )
@@ -48,7 +47,7 @@ type CheckOptions struct {
 	// Mandatory keeps new members out until their first pass; with Prove, all
 	// that are members when the check begins.
 	Mandatory, Prove bool
-	// Closes: what AbortUnhealthy was told is aborted when a peer fails.
+	// Closes: the sessions of streams that hold a peer are aborted when it fails.
 	Closes bool
 	// Before is a check that this one replaces, and ends. What it has out stays
 	// out until the new one says otherwise.
@@ -60,9 +59,6 @@ func (g *Group) AddCheck(o CheckOptions, now time.Time) *Check {
 	g.mu.Lock()
 	defer g.unlockAt(now)
 	c := &Check{group: g, name: o.Name, mandatory: o.Mandatory, closes: o.Closes}
-	if c.closes {
-		g.closing.Add(1)
-	}
 	g.checks = append(g.checks, c)
 	for _, p := range g.peersLocked() {
 		was := p.ill()
@@ -99,9 +95,6 @@ func (g *Group) endLocked(c *Check, now time.Time) {
 		return
 	}
 	c.ended = true
-	if c.closes {
-		g.closing.Add(-1)
-	}
 	g.checks = slices.DeleteFunc(g.checks, func(x *Check) bool { return x == c })
 	for _, p := range slices.Concat(g.peersLocked(), g.removed) {
 		if i := p.verdictOf(c); i >= 0 {
@@ -122,7 +115,7 @@ func (c *Check) Fail(p *Peer, reason error, now time.Time) {
 }
 
 // fail returns what is to be closed.
-func (c *Check) fail(p *Peer, reason error, now time.Time) (closers []Aborter) {
+func (c *Check) fail(p *Peer, reason error, now time.Time) []Aborter {
 	g := c.group
 	g.mu.Lock()
 	defer g.unlockAt(now)
@@ -143,35 +136,10 @@ func (c *Check) fail(p *Peer, reason error, now time.Time) (closers []Aborter) {
 	}
 	g.events = append(g.events, Event{Kind: ServerUnhealthy, Peer: p, Check: c.name, Cause: reason})
 	g.barredLocked(p, was, now)
-	if c.closes {
-		closers = slices.Collect(maps.Values(p.closers))
-		clear(p.closers)
+	if !c.closes {
+		return nil
 	}
-	return closers
-}
-
-// Aborter is what holds a lease and can be ended by anybody.
-type Aborter interface{ Abort() }
-
-// AbortUnhealthy has a aborted, at most once, when the peer fails a check that
-// closes what is open, before the lease ends. It does nothing while the group
-// has no such check.
-func (l *Lease) AbortUnhealthy(a Aborter) {
-	p := l.peer
-	g := p.group
-	if g.closing.Load() == 0 {
-		return
-	}
-	g.mu.Lock()
-	defer g.unlock()
-	if l.done.Load() {
-		return
-	}
-	if p.closers == nil {
-		p.closers = map[*Lease]Aborter{}
-	}
-	p.closers[l] = a
-	l.closer.Store(true)
+	return p.holders.list(true)
 }
 
 // Pass says that p has passed the check, often enough, with checks that began

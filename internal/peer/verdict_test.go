@@ -208,10 +208,10 @@ func TestAFailureClosesWhatIsOpenIfTheCheckSaysSo(t *testing.T) {
 	closed := ""
 	hold := func(name string) *peer.Lease {
 		l := peertest.Pick(g, peer.SessionOptions{}, t0)
-		l.AbortUnhealthy(aborter(func() { closed += name }))
+		l.Hold(aborter(func() { closed += name }), name != "request")
 		return l
 	}
-	early := hold("early") // no check closes anything yet
+	request := hold("request")
 	a := member(t, g, "a")
 	keeps := g.AddCheck(peer.CheckOptions{Name: "keeps"}, t0)
 	closes := g.AddCheck(peer.CheckOptions{Name: "closes", Closes: true}, t0)
@@ -227,7 +227,7 @@ func TestAFailureClosesWhatIsOpenIfTheCheckSaysSo(t *testing.T) {
 		t.Errorf("closed %q, want open", closed)
 	}
 	open.Done(peer.None, t0)
-	early.Done(peer.None, t0)
+	request.Done(peer.None, t0)
 	peertest.Idle(t, g)
 }
 
