@@ -56,8 +56,8 @@ type ProxyPass struct {
 
 	// What happens to the sessions of a server that is taken out, because its
 	// failures disable it, or the API or a reload removes it or sets it down:
-	// `keep` (default) lets them go on, `close` ends them. A server that drains
-	// keeps its sessions.
+	// `keep` (default) lets them go on, `close` ends them at once. A server that
+	// drains keeps its sessions. The server's `drain_timeout` ends what is left.
 	OnServerDown string `json:"on_server_down,omitempty"`
 
 	// Keep the other direction open when one side has ended its own.

@@ -8,9 +8,9 @@
 //	caddy upstream show <group> <server>                    one server, whole
 //	caddy upstream add <group> <address> [<field>=<value>...]
 //	caddy upstream set <group> <server> <field>=<value>...
-//	caddy upstream drain <group> <server>                   same as set drain=true
+//	caddy upstream drain <group> <server> [--deadline 30s]  set drain=true
 //	caddy upstream enable <group> <server>                  set down=false drain=false
-//	caddy upstream remove <group> <server>
+//	caddy upstream remove <group> <server> [--deadline 30s]
 //	caddy upstream reset <group>                            counters
 //
 // --address names the admin endpoint, --json prints what the API answers,
@@ -96,13 +96,19 @@ func build(cmd *cobra.Command) {
 	sub("show <group> <server>", "Shows one server", 2, 2, (*client).show)
 	sub("add <group> <address> [<field>=<value>...]", "Adds a server", 2, many, (*client).add)
 	sub("set <group> <server> <field>=<value>...", "Changes a server", 3, many, (*client).set)
-	sub("drain <group> <server>", "Sends no new traffic to a server", 2, 2, func(c *client, args []string) error {
-		return c.set(append(args, "drain=true"))
-	})
+	var deadline string
+	withDeadline := func(s *cobra.Command) {
+		s.Flags().StringVar(&deadline, "deadline", "", "close what the server still has after this time, such as 30s")
+	}
+	withDeadline(sub("drain <group> <server> [--deadline <duration>]", "Sends no new traffic to a server", 2, 2, func(c *client, args []string) error {
+		return c.change(append(args, "drain=true"), deadline)
+	}))
 	sub("enable <group> <server>", "Ends drain and down of a server", 2, 2, func(c *client, args []string) error {
 		return c.set(append(args, "drain=", "down="))
 	})
-	sub("remove <group> <server>", "Removes a server", 2, 2, (*client).remove)
+	withDeadline(sub("remove <group> <server> [--deadline <duration>]", "Removes a server", 2, 2, func(c *client, args []string) error {
+		return c.remove(args, deadline)
+	}))
 	sub("reset <group>", "Sets a group's counters to zero", 1, 1, (*client).reset)
 }
 
@@ -143,6 +149,14 @@ func sentence(err error) error {
 
 func serverPath(group, id string) string {
 	return "/" + url.PathEscape(group) + "/servers/" + url.PathEscape(id)
+}
+
+// within is the query of a deadline.
+func within(deadline string) string {
+	if deadline == "" {
+		return ""
+	}
+	return "?drain_timeout=" + url.QueryEscape(deadline)
 }
 
 func (c *client) list(args []string) error {
@@ -228,17 +242,20 @@ func (c *client) add(args []string) error {
 	return c.answer(raw, err, "added %s to %s", args[1], args[0])
 }
 
-func (c *client) set(args []string) error {
+func (c *client) set(args []string) error { return c.change(args, "") }
+
+// change is set; what the change takes out of service may finish within deadline.
+func (c *client) change(args []string, deadline string) error {
 	body, err := fields(args[2:])
 	if err != nil {
 		return err
 	}
-	raw, err := c.call(http.MethodPatch, serverPath(args[0], args[1]), body)
+	raw, err := c.call(http.MethodPatch, serverPath(args[0], args[1])+within(deadline), body)
 	return c.answer(raw, err, "changed %s of %s", args[1], args[0])
 }
 
-func (c *client) remove(args []string) error {
-	raw, err := c.call(http.MethodDelete, serverPath(args[0], args[1]), nil)
+func (c *client) remove(args []string, deadline string) error {
+	raw, err := c.call(http.MethodDelete, serverPath(args[0], args[1])+within(deadline), nil)
 	return c.answer(raw, err, "removed %s from %s", args[1], args[0])
 }
 

@@ -65,7 +65,7 @@ func TestCommandsMakeTheRequestsTheySay(t *testing.T) {
 	var got string
 	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		got = r.Method + " " + r.URL.EscapedPath() + " " + string(body)
+		got = r.Method + " " + r.URL.RequestURI() + " " + string(body)
 		if strings.Contains(r.URL.Path, "nope") {
 			w.WriteHeader(http.StatusNotFound)
 			_, _ = io.WriteString(w, `{"error":"no group \"nope\""}`)
@@ -81,6 +81,8 @@ func TestCommandsMakeTheRequestsTheySay(t *testing.T) {
 		{"add app 10.0.0.1:80 weight=2", `POST /upstream/groups/app/servers {"address":"10.0.0.1:80","weight":2}`},
 		{"set app a weight=", `PATCH /upstream/groups/app/servers/a {"weight":null}`},
 		{"drain app a", `PATCH /upstream/groups/app/servers/a {"drain":true}`},
+		{"drain app a --deadline 30s", `PATCH /upstream/groups/app/servers/a?drain_timeout=30s {"drain":true}`},
+		{"remove app a --deadline 1m", "DELETE /upstream/groups/app/servers/a?drain_timeout=1m "},
 		{"enable app a", `PATCH /upstream/groups/app/servers/a {"down":null,"drain":null}`},
 		{"remove app a", "DELETE /upstream/groups/app/servers/a "},
 		{"reset app", "POST /upstream/groups/app/reset "},

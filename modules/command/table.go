@@ -27,6 +27,9 @@ func table(w io.Writer, groups []upstream.GroupState, colour bool) error {
 			if s.State.UnhealthyFor != "" {
 				state += " " + s.State.UnhealthyFor
 			}
+			if s.State.ClosesIn != "" {
+				state += " " + s.State.ClosesIn
+			}
 			if s.Backup {
 				state += " (backup)"
 			}

@@ -35,11 +35,13 @@ func sendForeign(inner http.RoundTripper, req *http.Request, a *exchange.Attempt
 	if req.Body != nil && req.Body != http.NoBody {
 		req.Body = &noticingBody{ReadCloser: req.Body, failed: &bodyFailed, attempt: a}
 	}
-	out := req.WithContext(httptrace.WithClientTrace(req.Context(), trace))
-	res, err := inner.RoundTrip(out)
+	ctx, cut := exchange.Breakable(httptrace.WithClientTrace(req.Context(), trace), a)
+	res, err := inner.RoundTrip(req.WithContext(ctx))
 	if err != nil {
+		cut.End()
 		return nil, classify(req, err, sent.Load() || !traces(inner), bodyFailed.Load())
 	}
+	cut.Guard(res)
 	if res.StatusCode < 100 || res.StatusCode > 999 {
 		res.Body.Close()
 		return nil, &exchange.Error{Kind: exchange.InvalidHeader, Op: "read header", Sent: true, Err: errors.New("status out of range")}

@@ -126,7 +126,10 @@ func (t *Transport) failed(w *upstream.Walk, try *upstream.Try, req *http.Reques
 		e = &exchange.Error{Kind: exchange.Failed, Op: "round trip", Sent: true, Err: err}
 	}
 	finished(&try.Attempt)
-	now := time.Now()
+	if drained := try.Drained(); drained != nil {
+		e = &exchange.Error{Kind: exchange.Failed, Op: e.Op, Sent: e.Sent, Err: drained}
+		return t.ended(w, try, req, e, peer.OnError, http.StatusBadGateway, peer.None)
+	}
 	event, status, outcome := peer.Conditions(0), 0, peer.None
 	switch e.Kind {
 	case exchange.Failed:
@@ -136,13 +139,19 @@ func (t *Transport) failed(w *upstream.Walk, try *upstream.Try, req *http.Reques
 	case exchange.InvalidHeader:
 		event, status, outcome = peer.OnInvalidHeader, http.StatusBadGateway, peer.Failed
 	default:
-		try.Finish(peer.None, now)
+		try.Finish(peer.None, time.Now())
 		w.End()
 		return notTheServer(w, req, e)
 	}
 	if e.Stale {
 		outcome = peer.Stale
 	}
+	return t.ended(w, try, req, e, event, status, outcome)
+}
+
+// ended ends a try for a reason that next_upstream knows.
+func (t *Transport) ended(w *upstream.Walk, try *upstream.Try, req *http.Request, e *exchange.Error, event peer.Conditions, status int, outcome peer.Outcome) error {
+	now := time.Now()
 	try.Fail(status, e)
 	try.Finish(outcome, now)
 	if w.Session.MayRetry(&t.policy, event, progress(w, req, e.Sent), now) {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
 )
 
 func init() { caddy.RegisterModule(adminAPI{}) }
@@ -27,8 +29,8 @@ func init() { caddy.RegisterModule(adminAPI{}) }
 //	GET    /upstream/groups/{group}/servers
 //	POST   /upstream/groups/{group}/servers        add a server
 //	GET    /upstream/groups/{group}/servers/{id}
-//	PATCH  /upstream/groups/{group}/servers/{id}   change a server
-//	DELETE /upstream/groups/{group}/servers/{id}   remove a server
+//	PATCH  /upstream/groups/{group}/servers/{id}   change a server, [?drain_timeout=<duration>]
+//	DELETE /upstream/groups/{group}/servers/{id}   remove a server, [?drain_timeout=<duration>]
 //	POST   /upstream/groups/{group}/reset          counters
 //
 // Admin routers are provisioned before the apps and may outlive a failed reload,
@@ -145,20 +147,24 @@ func (adminAPI) server(w http.ResponseWriter, r *http.Request, rt *Runtime, id s
 		return err
 	}
 	match := r.Header.Get("If-Match")
+	timeout, err := drainTimeout(r)
+	if err != nil {
+		return err
+	}
 	switch r.Method {
 	case http.MethodPatch:
 		fields, err := readServer(w, r)
 		if err != nil {
 			return err
 		}
-		s, tag, err := rt.patch(match, id, fields)
+		s, tag, err := rt.patch(match, id, fields, timeout)
 		if err != nil {
 			return err
 		}
 		w.Header().Set("ETag", tag)
 		return writeJSON(w, changed{s, rt.lasts()})
 	case http.MethodDelete:
-		tag, err := rt.remove(match, id)
+		tag, err := rt.remove(match, id, timeout)
 		if err != nil {
 			return err
 		}
@@ -173,6 +179,28 @@ func (adminAPI) server(w http.ResponseWriter, r *http.Request, rt *Runtime, id s
 	}
 	w.Header().Set("ETag", tag)
 	return writeJSON(w, s)
+}
+
+// drainTimeout reads the query of a change; nil: it does not say.
+func drainTimeout(r *http.Request) (*time.Duration, error) {
+	if r.Method != http.MethodPatch && r.Method != http.MethodDelete {
+		return nil, nil
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, apiError(http.StatusBadRequest, "query: %v", err)
+	}
+	for name, values := range query {
+		if name != "drain_timeout" || len(values) != 1 {
+			return nil, apiError(http.StatusBadRequest, "query %q: expected drain_timeout once, or nothing", name)
+		}
+		d, err := cfg.ParseDuration(values[0], 0)
+		if err != nil {
+			return nil, apiError(http.StatusBadRequest, "query \"drain_timeout\": %v", err)
+		}
+		return &d, nil
+	}
+	return nil, nil
 }
 
 // allow refuses methods that a resource does not have. HEAD goes with GET.

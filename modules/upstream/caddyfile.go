@@ -237,19 +237,20 @@ func parseServer(d *caddyfile.Dispenser) (*Server, error) {
 		return nil, d.Errf("server %s: %v", args[0], err)
 	}
 	params := cfg.Params{
-		"id":           {Set: func(v string) error { s.ID = v; return nil }},
-		"weight":       {Set: intParam(&s.Weight, 1)},
-		"max_fails":    {Set: intParam(&s.MaxFails, 0)},
-		"max_conns":    {Set: func(v string) (err error) { s.MaxConns, err = cfg.ParseInt(v, 0); return err }},
-		"fail_timeout": {Set: func(v string) error { return durationParam(&s.FailTimeout, v) }},
-		"backup":       {Flag: true, Set: flagParam(&s.Backup)},
-		"down":         {Flag: true, Set: flagParam(&s.Down)},
-		"drain":        {Flag: true, Set: flagParam(&s.Drain)},
-		"slow_start":   {Set: func(v string) error { return plainDuration(&s.SlowStart, v) }},
-		"route":        {Set: func(v string) error { s.Route = v; return nil }},
-		"probe":        {Set: probeParam(&s.Probe)},
-		"resolve":      {Flag: true, Set: flagParam(&s.Resolve)},
-		"service":      {Set: func(v string) error { s.Service = v; return nil }},
+		"id":            {Set: func(v string) error { s.ID = v; return nil }},
+		"weight":        {Set: intParam(&s.Weight, 1)},
+		"max_fails":     {Set: intParam(&s.MaxFails, 0)},
+		"max_conns":     {Set: func(v string) (err error) { s.MaxConns, err = cfg.ParseInt(v, 0); return err }},
+		"fail_timeout":  {Set: func(v string) error { return durationParam(&s.FailTimeout, v) }},
+		"backup":        {Flag: true, Set: flagParam(&s.Backup)},
+		"down":          {Flag: true, Set: flagParam(&s.Down)},
+		"drain":         {Flag: true, Set: flagParam(&s.Drain)},
+		"drain_timeout": {Set: func(v string) error { return durationParam(&s.DrainTimeout, v) }},
+		"slow_start":    {Set: func(v string) error { return plainDuration(&s.SlowStart, v) }},
+		"route":         {Set: func(v string) error { s.Route = v; return nil }},
+		"probe":         {Set: probeParam(&s.Probe)},
+		"resolve":       {Flag: true, Set: flagParam(&s.Resolve)},
+		"service":       {Set: func(v string) error { s.Service = v; return nil }},
 	}
 	if err := params.Parse(args[1:]); err != nil {
 		return nil, d.Errf("server %s: %v", s.Address, err)

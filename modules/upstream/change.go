@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
 )
@@ -123,15 +124,32 @@ func (r *Runtime) add(ctx context.Context, match string, s *Server) (string, err
 	})
 }
 
-// remove takes a server out; what it is doing it finishes.
-func (r *Runtime) remove(match, id string) (string, error) {
-	return r.change(match, func(lines []line) ([]line, error) {
+// remove takes a server out; what it is doing it finishes, within timeout if that
+// is not nil, else within its own drain_timeout.
+func (r *Runtime) remove(match, id string, timeout *time.Duration) (string, error) {
+	var removed []*Peer
+	tag, err := r.change(match, func(lines []line) ([]line, error) {
 		i, err := r.find(lines, id)
 		if err != nil {
 			return nil, err
 		}
+		removed = r.peersOf(lines[i])
 		return slices.Delete(lines, i, i+1), nil
 	})
+	if err == nil {
+		r.hasten(removed, timeout)
+	}
+	return tag, err
+}
+
+// peersOf returns the engine's peers of a line in force.
+func (r *Runtime) peersOf(l line) (out []*Peer) {
+	for _, p := range r.group.Peers() {
+		if slices.ContainsFunc(l.peers, func(s peer.Server) bool { return s.ID == p.ID() }) {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // find returns the place of a server, or says that there is none.
@@ -159,29 +177,38 @@ var fixed = map[string]string{
 	"service": "add a new server and remove this one",
 }
 
-// patch changes fields of a server; null puts a field back to its default.
-func (r *Runtime) patch(match, id string, fields map[string]json.RawMessage) (s *Server, tag string, err error) {
+// patch changes fields of a server; null puts a field back to its default. timeout
+// is for a change that takes the server out, as that of remove.
+func (r *Runtime) patch(match, id string, fields map[string]json.RawMessage, timeout *time.Duration) (s *Server, tag string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if why, ok := fixed[name]; ok {
 			return nil, "", refuse(http.StatusBadRequest, "field %q cannot be changed: %s", name, why)
 		}
 	}
+	var peers []*Peer
 	tag, err = r.change(match, func(lines []line) ([]line, error) {
 		i, err := r.find(lines, id)
 		if err != nil {
 			return nil, err
 		}
 		s, err = lines[i].server.merge(fields)
+		switch {
+		case err != nil:
+			return nil, &changeError{http.StatusBadRequest, err}
+		case timeout != nil && !s.Drain && !s.Down:
+			return nil, refuse(http.StatusBadRequest, "query \"drain_timeout\" goes with a change that drains the server or sets it down")
+		}
+		peers = r.peersOf(lines[i])
+		servers, err := s.again(&lines[i])
 		if err != nil {
 			return nil, &changeError{http.StatusBadRequest, err}
 		}
-		peers, err := s.again(&lines[i])
-		if err != nil {
-			return nil, &changeError{http.StatusBadRequest, err}
-		}
-		lines[i] = line{s, peers, lines[i].found}
+		lines[i] = line{s, servers, lines[i].found}
 		return lines, nil
 	})
+	if err == nil {
+		r.hasten(peers, timeout)
+	}
 	return s, tag, err
 }
 
@@ -235,7 +262,7 @@ func Patch(group, server string, fields map[string]json.RawMessage) error {
 	if r == nil {
 		return refuse(http.StatusNotFound, "no group %q", group)
 	}
-	_, _, err := r.patch("", server, fields)
+	_, _, err := r.patch("", server, fields, nil)
 	if err == nil {
 		_ = r.save() // logged
 	}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/caddy-upstream/caddy-upstream/internal/exchange"
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
 	"github.com/caddy-upstream/caddy-upstream/internal/wrap"
 )
@@ -34,10 +35,16 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	defer t.Unwind()
 	defer w.SetCookie()
 	body := watch(req)
-	res, err := o.Inner.RoundTrip(req)
+	ctx, cut := exchange.Breakable(req.Context(), &t.Attempt)
+	res, err := o.Inner.RoundTrip(req.WithContext(ctx))
 	now := time.Now()
 	if err != nil {
+		cut.End()
+		drained := t.Drained()
 		switch {
+		case drained != nil:
+			err = drained
+			t.Finish(peer.None, now)
 		case errors.Is(err, context.Canceled), req.Context().Err() != nil, body != nil && body.broken():
 			t.Finish(peer.None, now)
 		default:
@@ -47,6 +54,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 		t.Attempt.Finished(now)
 		return nil, err
 	}
+	cut.Guard(res)
 	t.Attempt.HeaderRead(now)
 	t.Meet(res)
 	HandBody(t, res)

@@ -313,11 +313,11 @@ func TestServersOfALineThatResolvesCanBeChanged(t *testing.T) {
 	follow(t, func(t *testing.T, r *Runtime, s *script) {
 		s.set("_http of a.test", "10.0.0.1:8001 5 primary one.test", "10.0.0.2:8002 1 backup two.test")
 		r.start(t, resolving(t, s, "a a.test _http"))
-		if _, _, err := r.patch("", "a", map[string]json.RawMessage{"weight": json.RawMessage("9")}); err != nil {
+		if _, _, err := r.patch("", "a", map[string]json.RawMessage{"weight": json.RawMessage("9")}, nil); err != nil {
 			t.Fatal(err)
 		}
 		wantPeers(t, r, "10.0.0.1:8001*9 10.0.0.2:8002*9b")
-		if _, _, err := r.patch("", "a", map[string]json.RawMessage{"weight": json.RawMessage("null")}); err != nil {
+		if _, _, err := r.patch("", "a", map[string]json.RawMessage{"weight": json.RawMessage("null")}, nil); err != nil {
 			t.Fatal(err)
 		}
 		wantPeers(t, r, "10.0.0.1:8001*5 10.0.0.2:8002*1b")
@@ -335,7 +335,7 @@ func TestAServerAddedWithResolveIsFollowed(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantPeers(t, r, "10.0.0.1:80*1 10.0.0.2:80*1")
-		if _, err := r.remove("", "b.test:80"); err != nil {
+		if _, err := r.remove("", "b.test:80", nil); err != nil {
 			t.Fatal(err)
 		}
 		wantPeers(t, r, "10.0.0.1:80*1")

@@ -42,6 +42,8 @@ type Runtime struct {
 	removal map[int]func(address string)
 	// followers ask for the addresses of lines with resolve, by their key.
 	followers map[string]*follower
+	closing   *time.Timer // for the next drain_timeout; nil: there is none
+	ended     bool        // by Destruct
 	checks    []*checking // of inForce
 	lastID    int
 	// emitters are those of the configurations that run, the latest last.
@@ -128,6 +130,8 @@ func (r *Runtime) Destruct() error {
 	r.prober.close()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.ended = true
+	r.closeAtLocked(time.Time{})
 	for _, f := range r.followers {
 		f.cancel()
 	}
@@ -212,10 +216,11 @@ func (r *Runtime) applyLocked(g *generation) error {
 func (r *Runtime) replaceLocked(g *generation) error {
 	config := g.config
 	config.Retain = len(r.stack) > 1
-	before := r.addressesLocked()
-	if err := r.group.Apply(config, time.Now()); err != nil {
+	before, now := r.addressesLocked(), time.Now()
+	if err := r.group.Apply(config, now); err != nil {
 		return err
 	}
+	r.closeAtLocked(r.group.NextClose(now))
 	r.enforcedLocked(g)
 	r.checkEmpty()
 	for address := range r.addressesLocked() {
@@ -306,6 +311,8 @@ func (r *Runtime) event(e peer.Event) {
 		logger.Warn("server unhealthy", append(fields, zap.String("check", e.Check), zap.String("reason", e.Cause.Error()))...)
 	case peer.ServerHealthy:
 		logger.Info("server healthy", append(fields, zap.String("check", e.Check), zap.Duration("down_for", e.DownFor))...)
+	case peer.ServerClosed:
+		logger.Info("drain timeout: what the server still had is closed", append(fields, zap.Int("open", e.Open))...)
 	case peer.ServerGone:
 		logger.Info("server removed", fields...)
 	case peer.PanicBegins:

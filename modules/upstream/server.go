@@ -51,6 +51,11 @@ type Server struct {
 	// Send no new traffic to this server, but let what is bound to it finish.
 	Drain bool `json:"drain,omitempty"`
 
+	// How long the server, once it is drained, set down or removed, may finish the
+	// requests and sessions that it has; what is open then is closed, and clients
+	// that are bound to it go elsewhere. 0s is at once. Default: no limit.
+	DrainTimeout *caddy.Duration `json:"drain_timeout,omitempty"`
+
 	// The time in which a server that has come back, or was added to running
 	// ones, climbs to its weight. Default: 0, at once.
 	SlowStart caddy.Duration `json:"slow_start,omitempty"`
@@ -131,6 +136,9 @@ func (s *Server) base(address string) (peer.Server, error) {
 	if s.FailTimeout != nil {
 		p.FailTimeout = time.Duration(*s.FailTimeout)
 	}
+	if s.DrainTimeout != nil {
+		p.CloseAfter = closeAfter(time.Duration(*s.DrainTimeout))
+	}
 	switch {
 	case p.Weight < 1:
 		return p, fmt.Errorf("weight %d: must be 1 or more; use down or drain to take a server out", p.Weight)
@@ -140,6 +148,8 @@ func (s *Server) base(address string) (peer.Server, error) {
 		return p, fmt.Errorf("max_fails %d: must not be negative", p.MaxFails)
 	case p.FailTimeout < 0:
 		return p, fmt.Errorf("fail_timeout %s: must not be negative", p.FailTimeout)
+	case p.CloseAfter < 0:
+		return p, fmt.Errorf("drain_timeout %s: must not be negative", p.CloseAfter)
 	case p.SlowStart < 0:
 		return p, fmt.Errorf("slow_start %s: must not be negative", p.SlowStart)
 	case s.Probe != "" && s.Probe != "tcp":
@@ -148,4 +158,12 @@ func (s *Server) base(address string) (peer.Server, error) {
 		return p, errors.New("probe does nothing beside max_fails=0: the server is never taken out")
 	}
 	return p, nil
+}
+
+// closeAfter is d for the engine, where 0 means no limit.
+func closeAfter(d time.Duration) time.Duration {
+	if d == 0 {
+		return 1
+	}
+	return d
 }

@@ -46,13 +46,15 @@ type ServerState struct {
 	MaxFails    int    `json:"max_fails"`
 	FailTimeout string `json:"fail_timeout"`
 	SlowStart   string `json:"slow_start,omitempty"`
-	Route       string `json:"route,omitempty"`
-	Probe       string `json:"probe,omitempty"`
-	Service     string `json:"service,omitempty"`
-	Resolve     bool   `json:"resolve,omitempty"`
-	Backup      bool   `json:"backup,omitempty"`
-	Down        bool   `json:"down,omitempty"`
-	Drain       bool   `json:"drain,omitempty"`
+	// DrainTimeout is how long the server may finish what it has; empty: no limit.
+	DrainTimeout string `json:"drain_timeout,omitempty"`
+	Route        string `json:"route,omitempty"`
+	Probe        string `json:"probe,omitempty"`
+	Service      string `json:"service,omitempty"`
+	Resolve      bool   `json:"resolve,omitempty"`
+	Backup       bool   `json:"backup,omitempty"`
+	Down         bool   `json:"down,omitempty"`
+	Drain        bool   `json:"drain,omitempty"`
 
 	// State of a server with several addresses is the sum of theirs.
 	State LiveState `json:"state"`
@@ -73,6 +75,9 @@ type LiveState struct {
 	// UnhealthyFor is the time left until an unhealthy server is tried again.
 	UnhealthyFor string     `json:"unhealthy_for,omitempty"`
 	DownSince    *time.Time `json:"down_since,omitempty"`
+	// ClosesIn is the time left until what a drained, down or removed server still
+	// has is closed.
+	ClosesIn string `json:"closes_in,omitempty"`
 	// SlowStart is how much of its weight a server has that starts slowly, in percent.
 	SlowStart int `json:"slow_start_percent,omitempty"`
 	// Picks are the tries at this server, Retries those of them that followed a
@@ -284,7 +289,7 @@ func whole(s *Server, peers []ServerState) ServerState {
 	out.Peers = peers
 	for i, p := range peers {
 		if i == 0 || p.State.State == "up" {
-			out.State.State = p.State.State
+			out.State.State, out.State.ClosesIn = p.State.State, p.State.ClosesIn
 		}
 		out.State.Conns += p.State.Conns
 		out.State.Picks += p.State.Picks
@@ -336,6 +341,9 @@ func peerState(s peer.State, owner *Server, now time.Time) ServerState {
 		out.SlowStart = s.Server.SlowStart.String()
 		out.State.SlowStart = s.SlowStart
 	}
+	if owner != nil && owner.DrainTimeout != nil {
+		out.DrainTimeout = time.Duration(*owner.DrainTimeout).String()
+	}
 	if s.Server.Probe {
 		out.Probe = "tcp"
 	}
@@ -348,6 +356,9 @@ func peerState(s peer.State, owner *Server, now time.Time) ServerState {
 	if left := s.Until.Sub(now); left > 0 {
 		out.State.UnhealthyFor = left.Round(time.Millisecond).String()
 	}
+	if left := s.CloseBy.Sub(now); left > 0 {
+		out.State.ClosesIn = left.Round(time.Millisecond).String()
+	}
 	return out
 }
 
@@ -355,7 +366,7 @@ func stateName(s peer.State, now time.Time) string {
 	switch {
 	case s.Removed:
 		return "removed"
-	case s.Server.Down:
+	case s.Server.Down, s.Server.Drain && s.Overdue:
 		return "down"
 	case s.Server.Drain:
 		return "draining"

@@ -105,7 +105,17 @@ func (p *StaticPool) settleAddresses(pool reverseproxy.UpstreamPool) error {
 	return nil
 }
 
-var errStaticRoute = errors.New("route is for sticky sessions, which need a group: lb_policy upstream <group>")
+// groupOnly refuses the options that do nothing in the list of a handler, which is
+// never changed while it runs and is bound to by nobody.
+func (s *Server) groupOnly() error {
+	switch {
+	case s.Route != "":
+		return errors.New("route is for sticky sessions, which need a group: lb_policy upstream <group>")
+	case s.DrainTimeout != nil:
+		return errors.New("drain_timeout is for servers that are taken out at run time, which needs a group: lb_policy upstream <group>")
+	}
+	return nil
+}
 
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
@@ -117,8 +127,8 @@ func (p *StaticPool) peers(pool reverseproxy.UpstreamPool) ([]peer.Server, error
 		if options[s.Address] != nil {
 			return nil, fmt.Errorf("server %s given twice", s.Address)
 		}
-		if s.Route != "" {
-			return nil, fmt.Errorf("server %s: %w", s.Address, errStaticRoute)
+		if err := s.groupOnly(); err != nil {
+			return nil, fmt.Errorf("server %s: %w", s.Address, err)
 		}
 		options[s.Address] = s
 	}
@@ -204,8 +214,8 @@ func (p *StaticPool) UnmarshalBlock(d *caddyfile.Dispenser, kind string) error {
 			if seen[s.Address] {
 				return d.Errf("server %s given twice", s.Address)
 			}
-			if s.Route != "" {
-				return d.Errf("server %s: %v", s.Address, errStaticRoute)
+			if err := s.groupOnly(); err != nil {
+				return d.Errf("server %s: %v", s.Address, err)
 			}
 			seen[s.Address] = true
 			p.Servers = append(p.Servers, s)

@@ -71,6 +71,7 @@ type Try struct {
 	learn   func(sid string)
 	status  atomic.Int32
 	state   atomic.Int32
+	drained atomic.Bool // Abort has been called
 }
 
 // The states of a try's lease.
@@ -131,6 +132,7 @@ func (w *Walk) nextTry(ctx context.Context) (*Try, error) {
 		t.Lease, t.addr = lease, lease.Peer().Name()
 		w.latest = lease.Peer()
 		t.Attempt.Start = lease.Start
+		lease.Hold(t, false)
 	}
 	w.record.addTry(t)
 	w.mu.Lock()

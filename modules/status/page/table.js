@@ -163,7 +163,8 @@ class Table {
     c.root.title = recent ? 'changed ' + ago(now - row.changed) : '';
     c.state.className = 'stat state ' + row.state;
     let state = (marks[row.state] || '?') + ' ' + row.state;
-    if (live.unhealthy_for) state += ' ' + live.unhealthy_for.replace(/\.\d+s$/, 's').replace(/^\d+ms$/, '<1s');
+    const left = live.unhealthy_for || live.closes_in;
+    if (left) state += ' ' + left.replace(/\.\d+s$/, 's').replace(/^\d+ms$/, '<1s');
     if (row.state === 'starting') state += ' ' + live.slow_start_percent + ' %';
     put(c.state, state);
     put(c.name, s.id);
