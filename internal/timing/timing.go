@@ -17,6 +17,20 @@ type Mode struct {
 	Inflight bool
 }
 
+// Metric returns the time that nginx calls name: `header` of HTTP is the same as
+// `first_byte` of stream.
+func Metric(name string) (peer.Metric, bool) {
+	switch name {
+	case "connect":
+		return peer.Connect, true
+	case "header", "first_byte":
+		return peer.FirstByte, true
+	case "last_byte":
+		return peer.LastByte, true
+	}
+	return 0, false
+}
+
 // Times is what is known of one peer. It is guarded by its group's lock.
 type Times struct {
 	average [peer.LastByte + 1]int64 // ms; 0: unknown

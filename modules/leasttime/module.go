@@ -37,11 +37,6 @@ type Method struct {
 	EWMA bool `json:"ewma,omitempty"`
 }
 
-// metricsByName are the times that can be named.
-var metricsByName = map[string]peer.Metric{
-	"header": peer.FirstByte, "first_byte": peer.FirstByte, "last_byte": peer.LastByte, "connect": peer.Connect,
-}
-
 // CaddyModule returns the Caddy module information.
 func (Method) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
@@ -52,7 +47,7 @@ func (Method) CaddyModule() caddy.ModuleInfo {
 
 // Validate checks what belongs together.
 func (m Method) Validate() error {
-	if _, ok := metricsByName[m.Time]; !ok {
+	if _, ok := timing.Metric(m.Time); !ok {
 		return fmt.Errorf("least_time %q: expected header, first_byte, last_byte or connect", m.Time)
 	}
 	if m.EWMA && m.Inflight {
@@ -63,7 +58,7 @@ func (m Method) Validate() error {
 
 // NewBalancer implements upstream.Method.
 func (m Method) NewBalancer(l *peer.List, old peer.Balancer) peer.Balancer {
-	metric := metricsByName[m.Time]
+	metric, _ := timing.Metric(m.Time)
 	if m.EWMA {
 		return EWMA{metric}.NewBalancer(l, old)
 	}
@@ -88,7 +83,7 @@ func (m *Method) unmarshal(d *caddyfile.Dispenser, what string) error {
 	if len(args) > 0 {
 		m.Time, args = args[0], args[1:]
 	}
-	if _, ok := metricsByName[m.Time]; !ok {
+	if _, ok := timing.Metric(m.Time); !ok {
 		return d.Errf("%s %s: expected header, first_byte, last_byte, connect or ewma", what, m.Time)
 	}
 	if len(args) > 0 && args[0] == "inflight" && !m.EWMA {

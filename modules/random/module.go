@@ -27,7 +27,8 @@ type Method struct {
 	Two bool `json:"two,omitempty"`
 
 	// Which of two is better: the one with the shorter time to the response
-	// `header` (in stream: the first byte) or to the `last_byte`. Default: the
+	// `header`, or in stream to the `first_byte` (the two are the same), to the
+	// `last_byte`, or, in stream, until it is connected (`connect`). Default: the
 	// one with fewer requests in progress for its weight.
 	LeastTime string `json:"least_time,omitempty"`
 }
@@ -45,28 +46,27 @@ func (m Method) Validate() error {
 	switch {
 	case m.LeastTime != "" && !m.Two:
 		return fmt.Errorf("random: least_time needs two")
-	case m.LeastTime != "" && m.LeastTime != "header" && m.LeastTime != "last_byte":
-		return fmt.Errorf("random: least_time=%s: expected header or last_byte", m.LeastTime)
+	}
+	if _, ok := timing.Metric(m.LeastTime); m.LeastTime != "" && !ok {
+		return fmt.Errorf("random: least_time=%s: expected header, first_byte, last_byte or connect", m.LeastTime)
 	}
 	return nil
 }
 
 // NewBalancer implements upstream.Method.
 func (m Method) NewBalancer(l *peer.List, old peer.Balancer) peer.Balancer {
-	switch {
-	case !m.Two:
+	if !m.Two {
 		return Plain{}.NewBalancer(l, old)
-	case m.LeastTime == "header":
-		return LeastTime{timing.Mode{Metric: peer.FirstByte}}.NewBalancer(l, old)
-	case m.LeastTime == "last_byte":
-		return LeastTime{timing.Mode{Metric: peer.LastByte}}.NewBalancer(l, old)
+	}
+	if metric, ok := timing.Metric(m.LeastTime); ok {
+		return LeastTime{timing.Mode{Metric: metric}}.NewBalancer(l, old)
 	}
 	return LeastConn{}.NewBalancer(l, old)
 }
 
 // UnmarshalCaddyfile reads the line:
 //
-//	random [two [least_conn | least_time=header | least_time=last_byte]]
+//	random [two [least_conn | least_time=header|first_byte|last_byte|connect]]
 func (m *Method) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
 	return m.unmarshal(d, "random")
@@ -83,7 +83,7 @@ func (m *Method) unmarshal(d *caddyfile.Dispenser, what string) error {
 	if len(args) > 1 {
 		value, timed := strings.CutPrefix(args[1], "least_time=")
 		if !timed && args[1] != "least_conn" || timed && value == "" {
-			return d.Errf("%s: unexpected argument %q: expected least_conn, least_time=header or least_time=last_byte", what, args[1])
+			return d.Errf("%s: unexpected argument %q: expected least_conn, or least_time= with header, first_byte, last_byte or connect", what, args[1])
 		}
 		if timed {
 			m.LeastTime = value
@@ -123,7 +123,7 @@ func (p *Policy) Provision(ctx caddy.Context) error {
 
 // UnmarshalCaddyfile sets up the policy from:
 //
-//	lb_policy weighted_random [two [least_conn | least_time=header | least_time=last_byte]] {
+//	lb_policy weighted_random [two [least_conn | least_time=header|first_byte|last_byte|connect]] {
 //	    server <address> [weight=<n>] [max_fails=<n>] [fail_timeout=<duration>] ...
 //	}
 func (p *Policy) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
