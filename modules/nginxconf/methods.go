@@ -4,6 +4,7 @@
 package nginxconf
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig"
@@ -14,15 +15,19 @@ import (
 )
 
 // method sets the balancing method of an upstream block; the last one counts.
-func (a *adapter) method(s *scope, d *dir, name string, config any, backup bool) error {
+func (a *adapter) method(s *scope, d *dir, name string, config any, mayBackup bool) error {
 	g := s.values["group"].(*group)
-	if g.config.BalancerRaw != nil {
+	if g.config.Queue != nil {
+		return d.errorf("the method has to stand before queue")
+	}
+	if g.config.BalancerRaw != nil || g.config.StickyRaw != nil {
 		a.warn(d, "load balancing method redefined")
 	}
+	g.config.StickyRaw = nil // a method after it replaces it
 	g.config.BalancerRaw = caddyconfig.JSONModuleObject(config, "method", name, nil)
-	delete(s.values, "no backup")
-	if !backup {
-		s.values["no backup"] = d.name
+	delete(s.values, "plain method")
+	if !mayBackup { // nor slow_start
+		s.values["plain method"] = d.name
 	}
 	return nil
 }
@@ -45,23 +50,31 @@ func (a *adapter) hash(s *scope, d *dir) error {
 
 func (a *adapter) random(s *scope, d *dir) error {
 	m := random.Method{Two: len(d.args) > 0}
-	switch {
-	case len(d.args) > 0 && d.args[0] != "two":
+	if len(d.args) > 0 && d.args[0] != "two" {
 		return d.errorf("invalid parameter %q: expected two", d.args[0])
-	case len(d.args) > 1 && strings.HasPrefix(d.args[1], "least_time"):
-		return d.errorf("invalid parameter %q: use random two, or least_time", d.args[1])
-	case len(d.args) > 1 && d.args[1] != "least_conn":
-		return d.errorf("invalid parameter %q: expected least_conn", d.args[1])
+	}
+	if len(d.args) > 1 {
+		by, timed := strings.CutPrefix(d.args[1], "least_time=")
+		switch {
+		case timed && slices.Contains(times(s), by):
+			m.LeastTime = by
+		case d.args[1] != "least_conn":
+			return d.errorf("invalid parameter %q: expected least_conn, or least_time= with %s", d.args[1], strings.Join(times(s), ", "))
+		}
 	}
 	return a.method(s, d, "random", m, false)
 }
 
-func (a *adapter) leastTime(s *scope, d *dir) error {
-	times := []string{"header", "last_byte"}
+// times are those that the methods of an upstream block may go by.
+func times(s *scope) []string {
 	if s.kind == inStreamUpstream {
-		times = []string{"connect", "first_byte", "last_byte"}
+		return []string{"connect", "first_byte", "last_byte"}
 	}
-	if _, err := oneOf(times...)(a, d); err != nil {
+	return []string{"header", "last_byte"}
+}
+
+func (a *adapter) leastTime(s *scope, d *dir) error {
+	if _, err := oneOf(times(s)...)(a, d); err != nil {
 		return err
 	}
 	m := leasttime.Method{Time: d.args[0]}

@@ -38,6 +38,9 @@ func init() {
 		"hash":               {{in: inUpstream | inStreamUpstream, min: 1, max: 2, do: (*adapter).hash}},
 		"random":             {{in: inUpstream | inStreamUpstream, max: 2, do: (*adapter).random}},
 		"least_time":         {{in: inUpstream | inStreamUpstream, min: 1, max: 2, do: (*adapter).leastTime}},
+		"sticky":             {{in: inUpstream, min: 1, max: -1, do: (*adapter).sticky}},
+		"queue":              {{in: inUpstream, min: 1, max: 2, do: (*adapter).queue}},
+		"state":              {{in: inUpstream | inStreamUpstream, min: 1, max: 1, do: (*adapter).state}},
 		"keepalive_requests": {{in: inUpstream, min: 1, max: 1, read: readNumber}, {in: inAll, max: -1, moot: clientKeepalive}},
 		"keepalive_time":     {{in: inUpstream, min: 1, max: 1, read: readTime}, {in: inAll, min: 1, max: 1, moot: clientKeepalive}},
 		"keepalive_timeout":  {{in: inUpstream, min: 1, max: 1, read: readTime}, {in: inAll, min: 1, max: 2, read: readWords}},
@@ -218,10 +221,7 @@ func moot(in context, why string) entry { return entry{in: in, max: -1, moot: wh
 
 // refused directives are known and change what happens; each says what to do.
 var refused = map[string]string{
-	"sticky": "take it out, or use the sticky option of the upstream app in Caddy",
-	"queue":  "take it out, or use the queue option of the upstream app in Caddy",
-	"state":  "write the servers into the upstream block",
-	"ntlm":   "it needs a connection for each client",
+	"ntlm": "it needs a connection for each client",
 
 	"mail":                        "Caddy has no mail proxy",
 	"perl":                        "there is no Perl",

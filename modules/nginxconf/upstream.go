@@ -4,6 +4,8 @@
 package nginxconf
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"regexp"
 	"runtime"
@@ -132,12 +134,31 @@ var serverParameters = map[string]func(s *upstream.Server, value string) error{
 		}
 		return err
 	},
+	"slow_start": func(s *upstream.Server, v string) error {
+		t, err := parseTime(v)
+		s.SlowStart = caddy.Duration(t)
+		return err
+	},
+	"service": func(s *upstream.Server, v string) error {
+		if s.Service = v; v == "" {
+			return errors.New("expected the name of a service")
+		}
+		return nil
+	},
+	"route": func(s *upstream.Server, v string) error {
+		if s.Route = v; v == "" || len(v) > 32 {
+			return errors.New("expected 1 to 32 characters")
+		}
+		return nil
+	},
 }
 
-// serverAdvice says what to do about the parameters that are not translated.
-var serverAdvice = map[string]string{
-	"route":      "sticky sessions are not translated: take it out",
-	"slow_start": "take it out, or use slow_start of the upstream app in Caddy",
+// serverFlags are those without one.
+var serverFlags = map[string]func(*upstream.Server){
+	"backup":  func(s *upstream.Server) { s.Backup = true },
+	"down":    func(s *upstream.Server) { s.Down = true },
+	"drain":   func(s *upstream.Server) { s.Drain = true },
+	"resolve": func(s *upstream.Server) { s.Resolve = true },
 }
 
 func number(v string, least int, set func(int)) error {
@@ -152,6 +173,9 @@ func number(v string, least int, set func(int)) error {
 // upstreamServer translates a server line of an upstream block.
 func (a *adapter) upstreamServer(s *scope, d *dir) error {
 	g := s.values["group"].(*group)
+	if g.config.State {
+		return d.errorf("the servers of an upstream block are in it or in the file of state, not in both")
+	}
 	address, err := serverAddress(d.args[0])
 	service := slices.ContainsFunc(d.args, func(p string) bool { return strings.HasPrefix(p, "service=") })
 	if err == nil && s.kind == inStreamUpstream && !hasPort(d.args[0]) && !service {
@@ -162,31 +186,8 @@ func (a *adapter) upstreamServer(s *scope, d *dir) error {
 	}
 	srv := &upstream.Server{Address: address}
 	for _, p := range d.args[1:] {
-		name, value, hasValue := strings.Cut(p, "=")
-		set := serverParameters[name]
-		switch {
-		case hasValue && set != nil:
-			if err := set(srv, value); err != nil {
-				return d.errorf("invalid parameter %q: %v", p, err)
-			}
-		case p == "backup":
-			if method, ok := s.values["no backup"]; ok {
-				return d.errorf("the method %s before it does not support the parameter %q", method, p)
-			}
-			srv.Backup = true
-		case p == "resolve":
-			srv.Resolve = true
-		case name == "service" && value != "":
-			srv.Service = value
-		case p == "down":
-			srv.Down = true
-		case p == "drain":
-			srv.Drain = true
-		case serverAdvice[name] != "":
-			return d.errorf("the parameter %q is not translated: %s", name, serverAdvice[name])
-		default:
-			return d.errorf("invalid parameter %q: expected one of %s, backup, down, drain",
-				p, strings.Join(slices.Sorted(maps.Keys(serverParameters)), "=, ")+"=")
+		if err := serverParameter(s, srv, p); err != nil {
+			return d.errorf("%v", err)
 		}
 	}
 	if srv.Service != "" {
@@ -205,6 +206,30 @@ func (a *adapter) upstreamServer(s *scope, d *dir) error {
 		srv.ID = address + "#" + strconv.Itoa(same)
 	}
 	g.config.Servers = append(g.config.Servers, srv)
+	return nil
+}
+
+// serverParameter translates a word of a server line of the upstream block s.
+func serverParameter(s *scope, srv *upstream.Server, p string) error {
+	name, value, hasValue := strings.Cut(p, "=")
+	if method, plain := s.values["plain method"]; plain && (p == "backup" || name == "slow_start") {
+		return fmt.Errorf("the method %s before it does not support the parameter %q", method, p)
+	}
+	if s.kind == inStreamUpstream && (p == "drain" || name == "route") {
+		return fmt.Errorf("invalid parameter %q: it is for http", p)
+	}
+	if set := serverFlags[p]; set != nil {
+		set(srv)
+		return nil
+	}
+	set := serverParameters[name]
+	if set == nil || !hasValue {
+		return fmt.Errorf("invalid parameter %q: expected one of %s=, %s", p,
+			strings.Join(slices.Sorted(maps.Keys(serverParameters)), "=, "), strings.Join(slices.Sorted(maps.Keys(serverFlags)), ", "))
+	}
+	if err := set(srv, value); err != nil {
+		return fmt.Errorf("invalid parameter %q: %w", p, err)
+	}
 	return nil
 }
 

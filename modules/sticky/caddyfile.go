@@ -170,7 +170,7 @@ func (x *Learn) parseZone(v string) error {
 	switch {
 	case err != nil || n > 1<<40:
 		return fmt.Errorf("%q is not a size: expected a number of bytes such as 1MiB", size)
-	case n < minZoneSize:
+	case n < MinZoneSize:
 		return fmt.Errorf("%s is too small: expected at least 32KiB", size)
 	}
 	x.Zone, x.ZoneSize = name, int64(n)

@@ -168,8 +168,10 @@ type Learn struct {
 
 const (
 	sessionSize    = 256
-	minZoneSize    = 8 * 4096 // nginx's smallest
 	defaultTimeout = 10 * time.Minute
+
+	// MinZoneSize is the smallest table of `sticky learn`, in bytes; nginx's.
+	MinZoneSize = 8 * 4096
 )
 
 // CaddyModule returns the Caddy module information.
@@ -188,8 +190,8 @@ func (x *Learn) Provision(caddy.Context) error {
 	switch {
 	case x.Zone == "":
 		return errors.New("sticky learn: zone is missing: expected the name of a table of sessions")
-	case x.ZoneSize < minZoneSize:
-		return fmt.Errorf("sticky learn: zone_size %d: must be at least %d bytes", x.ZoneSize, minZoneSize)
+	case x.ZoneSize < MinZoneSize:
+		return fmt.Errorf("sticky learn: zone_size %d: must be at least %d bytes", x.ZoneSize, MinZoneSize)
 	case x.Timeout < 0:
 		return fmt.Errorf("sticky learn: timeout %s: must not be negative", time.Duration(x.Timeout))
 	}
