@@ -84,14 +84,14 @@ func (a *adapter) content(s *scope, l *nginxhttp.Location) error {
 	if answers(s.steps) {
 		return nil
 	}
-	p, ok := own[*proxyPass](s, "proxy_pass")
-	if !ok && s.kind == inIf {
-		p, ok = own[*proxyPass](s.parent, "proxy_pass")
+	p := passOf(s)
+	if p == nil && s.kind == inIf {
+		p = passOf(s.parent)
 	}
 	if err := a.tryFiles(s, l); err != nil {
 		return err
 	}
-	if ok {
+	if p != nil {
 		return a.proxy(s, l, p)
 	}
 	place, err := a.place(s)
@@ -106,6 +106,15 @@ func (a *adapter) content(s *scope, l *nginxhttp.Location) error {
 	}
 	l.HandlersRaw = append(l.HandlersRaw, handler("nginx_static", st))
 	return nil
+}
+
+// passOf is the proxy_pass or grpc_pass that stands in s.
+func passOf(s *scope) *proxyPass {
+	if p, ok := own[*proxyPass](s, "grpc_pass"); ok {
+		return p
+	}
+	p, _ := own[*proxyPass](s, "proxy_pass")
+	return p
 }
 
 func (a *adapter) tryFiles(s *scope, l *nginxhttp.Location) error {

@@ -19,9 +19,10 @@ import (
 	"github.com/caddy-upstream/caddy-upstream/modules/upstream"
 )
 
-// proxyPass is the argument of proxy_pass.
+// proxyPass is the argument of proxy_pass or grpc_pass.
 type proxyPass struct {
 	at     *dir
+	grpc   bool
 	https  bool
 	host   string // with the port as written, or unix:/path; may have variables
 	uri    string // from the first slash or question mark on
@@ -60,6 +61,30 @@ func readProxyPass(a *adapter, d *dir) (any, error) {
 		return nil, d.errorf("no host in %q", d.args[0])
 	}
 	return p, nil
+}
+
+// readGRPCPass reads grpc_pass, which has no path and needs no scheme.
+func readGRPCPass(a *adapter, d *dir) (any, error) {
+	p := &proxyPass{at: d, grpc: true, host: d.args[0]}
+	a.uses(d, p.host)
+	if scheme, rest, ok := strings.Cut(p.host, "://"); ok {
+		if scheme = strings.ToLower(scheme); scheme != "grpc" && scheme != "grpcs" {
+			return nil, d.errorf("invalid URL prefix in %q: expected grpc:// or grpcs://", p.host)
+		}
+		p.host, p.https = rest, scheme == "grpcs"
+	}
+	if p.host == "" || !strings.HasPrefix(p.host, "unix:") && strings.ContainsAny(p.host, "/?") {
+		return nil, d.errorf("invalid address in %q: expected a host with a port, or an upstream block, without a path", d.args[0])
+	}
+	return p, nil
+}
+
+// option is the name of a directive of the family of p.
+func (p *proxyPass) option(name string) string {
+	if p.grpc {
+		return "grpc_" + name
+	}
+	return "proxy_" + name
 }
 
 // hostEnd finds where the host of a URL ends: at a slash or a question mark, or
@@ -128,6 +153,9 @@ func (a *adapter) target(p *proxyPass, host string) (*target, error) {
 		}
 		address, t.host, t.port = "unix/"+path, "localhost", ""
 	} else {
+		if p.grpc && !hasPort(host) {
+			return nil, p.at.errorf("no port in %q, and no upstream block of that name", host)
+		}
 		name, port, err := hostPort(host, def)
 		if err != nil {
 			return nil, p.at.errorf("%v", err)
@@ -244,31 +272,30 @@ func (a *adapter) valuesOf(name string, depth int) (values []string, known bool)
 
 // reverseProxy makes the handler for one group.
 func (a *adapter) reverseProxy(s *scope, l *nginxhttp.Location, p *proxyPass, t *target) (json.RawMessage, error) {
-	req, err := a.request(s, l, p, t)
-	if err != nil {
-		return nil, err
-	}
 	next := &nextupstream.Transport{
-		Conditions: value(s, "proxy_next_upstream", []string(nil)),
-		Tries:      value(s, "proxy_next_upstream_tries", 0),
-		Timeout:    duration(s, "proxy_next_upstream_timeout"),
+		Conditions: value(s, p.option("next_upstream"), []string(nil)),
+		Tries:      value(s, p.option("next_upstream_tries"), 0),
+		Timeout:    duration(s, p.option("next_upstream_timeout")),
 	}
-	if !value(s, "proxy_request_buffering", true) {
+	if p.grpc || !value(s, "proxy_request_buffering", true) {
 		next.RequestBuffering = "off"
 	} else {
 		next.RequestBufferSize = value(s, "client_body_buffer_size", int64(0))
 	}
-	next.TransportRaw = caddyconfig.JSONModuleObject(req, "protocol", "nginx_request", nil)
+	var err error
+	if next.TransportRaw, err = a.innermost(s, l, p, t); err != nil {
+		return nil, err
+	}
 	h := &reverseproxy.Handler{
 		TransportRaw: caddyconfig.JSONModuleObject(next, "protocol", "next_upstream", nil),
 		LoadBalancing: &reverseproxy.LoadBalancing{
 			SelectionPolicyRaw: caddyconfig.JSONModuleObject(map[string]string{"group": t.group.id}, "policy", "upstream", nil),
 		},
 	}
-	if !value(s, "proxy_buffering", true) {
+	if p.grpc || !value(s, "proxy_buffering", true) {
 		h.FlushInterval = -1
 	}
-	if value(s, "proxy_intercept_errors", false) {
+	if value(s, p.option("intercept_errors"), false) {
 		h.HandleResponse = intercept(list[*nginxhttp.ErrorPage](s, "error_page"))
 	}
 	return handler("reverse_proxy", h), nil
@@ -289,71 +316,4 @@ func intercept(pages []*nginxhttp.ErrorPage) []caddyhttp.ResponseHandler {
 			handler("error", caddyhttp.StaticError{StatusCode: "{http.reverse_proxy.status_code}"}),
 		}}},
 	}}
-}
-
-// request makes the transport that says what is sent.
-func (a *adapter) request(s *scope, l *nginxhttp.Location, p *proxyPass, t *target) (*nginxhttp.Request, error) {
-	local := map[string]string{"proxy_host": literal(t.host), "proxy_port": t.port}
-	r := &nginxhttp.Request{Host: literal(t.host)}
-	if p.hasURI {
-		r.URI = template(p.uri, local)
-		if !hasVariables(p.host + p.uri) {
-			r.Replaces = l.Path
-		}
-	}
-	connection := false
-	for _, h := range list[pair](s, "proxy_set_header") {
-		switch {
-		case strings.EqualFold(h.name, "Host"):
-			r.Host = template(h.value, local)
-			continue
-		case strings.EqualFold(h.name, "Connection"):
-			connection = true
-			if h.value == "" {
-				continue
-			}
-		}
-		r.SetHeaders = append(r.SetHeaders, nginxhttp.Field{Name: h.name, Value: template(h.value, local)})
-	}
-	r.DropHeaders = !value(s, "proxy_pass_request_headers", true)
-	r.Method = template(value(s, "proxy_method", ""), nil)
-	r.HideHeaders = list[string](s, "proxy_hide_header")
-	r.PassHeaders = list[string](s, "proxy_pass_header")
-	r.IgnoreHeaders = value(s, "proxy_ignore_headers", []string(nil))
-	a.transport(s, r, t, connection)
-	var err error
-	if r.Redirects, err = a.redirects(s, l, p); err != nil {
-		return nil, err
-	}
-	return r, a.proxyTLS(s, r, p, t)
-}
-
-// httpVersion is the version of requests to servers by default.
-func (a *adapter) httpVersion() string {
-	if a.version.atLeast(1, 29, 7) {
-		return "1.1"
-	}
-	return "1.0"
-}
-
-// transport sets what concerns connections.
-func (a *adapter) transport(s *scope, r *nginxhttp.Request, t *target, connection bool) {
-	k := &r.Transport
-	k.ConnectTimeout = duration(s, "proxy_connect_timeout")
-	k.SendTimeout = duration(s, "proxy_send_timeout")
-	k.ReadTimeout = duration(s, "proxy_read_timeout")
-	k.BindAddress = value(s, "proxy_bind", "")
-	if v := value(s, "proxy_http_version", a.httpVersion()); v != "1.1" {
-		k.HTTPVersion = v
-	}
-	if size := value(s, "proxy_buffer_size", int64(0)); size >= 1<<10 {
-		k.ResponseHeaderLimit = int(min(size, 16<<20))
-	}
-	// older versions ask the server to close, unless told otherwise
-	kept := t.group.config.Keepalive
-	if !connection && !a.version.atLeast(1, 29, 7) && k.HTTPVersion == "" &&
-		kept != nil && kept.Connections != nil && *kept.Connections > 0 {
-		none := 0
-		k.Keepalive = &none
-	}
 }

@@ -70,40 +70,39 @@ func readRedirect(a *adapter, d *dir) (any, error) {
 	return d.args, nil
 }
 
-// proxyTLS translates proxy_ssl_*.
-func (a *adapter) proxyTLS(s *scope, r *nginxhttp.Request, p *proxyPass, t *target) error {
+// proxyTLS translates proxy_ssl_* and grpc_ssl_*.
+func (a *adapter) proxyTLS(s *scope, p *proxyPass, t *target) (*reverseproxy.TLSConfig, error) {
 	if !p.https {
-		return nil
+		return nil, nil
 	}
 	c := &reverseproxy.TLSConfig{}
-	name := value(s, "proxy_ssl_name", "")
+	name := value(s, p.option("ssl_name"), "")
 	if hasVariables(name) {
-		return p.at.errorf("proxy_ssl_name with variables is not translated: write the name")
+		return nil, p.at.errorf("%s with variables is not translated: write the name", p.option("ssl_name"))
 	}
 	if name == "" {
 		name, _, _ = hostPort(t.host, 443)
 	}
-	verify := value(s, "proxy_ssl_verify", false)
-	if value(s, "proxy_ssl_server_name", false) || verify {
+	verify := value(s, p.option("ssl_verify"), false)
+	if value(s, p.option("ssl_server_name"), false) || verify {
 		c.ServerName = name
 	}
 	if verify {
-		ca := value(s, "proxy_ssl_trusted_certificate", "")
+		ca := value(s, p.option("ssl_trusted_certificate"), "")
 		if ca == "" {
-			return p.at.errorf("no proxy_ssl_trusted_certificate for proxy_ssl_verify")
+			return nil, p.at.errorf("no %s for %s", p.option("ssl_trusted_certificate"), p.option("ssl_verify"))
 		}
 		c.CARaw = caddyconfig.JSONModuleObject(map[string][]string{"pem_files": {a.path(ca)}}, "provider", "file", nil)
 	} else {
 		c.InsecureSkipVerify = true
 	}
-	if cert := value(s, "proxy_ssl_certificate", ""); cert != "" {
+	if cert := value(s, p.option("ssl_certificate"), ""); cert != "" {
 		if hasVariables(cert) {
-			return p.at.errorf("proxy_ssl_certificate with variables is not translated: write the file")
+			return nil, p.at.errorf("%s with variables is not translated: write the file", p.option("ssl_certificate"))
 		}
-		c.ClientCertificateFile, c.ClientCertificateKeyFile = a.path(cert), a.path(value(s, "proxy_ssl_certificate_key", ""))
+		c.ClientCertificateFile, c.ClientCertificateKeyFile = a.path(cert), a.path(value(s, p.option("ssl_certificate_key"), ""))
 	}
-	r.Transport.TLS = c
-	return nil
+	return c, nil
 }
 
 func readSessionReuse(a *adapter, d *dir) (any, error) {

@@ -119,6 +119,13 @@ func init() {
 		"proxy_ssl_certificate_key":     {{in: inAll, min: 1, max: 1, read: readText}},
 		"proxy_ssl_session_reuse":       {{in: inAll, min: 1, max: 1, read: readSessionReuse}},
 		"proxy_ssl_protocols":           {{in: inAll, min: 1, max: -1, read: readClientProtocols}},
+
+		// grpc; what it shares with proxy is added below
+		"grpc_pass":        {{in: inLocation | inIf, min: 1, max: 1, read: readGRPCPass}},
+		"grpc_buffer_size": {{in: inAll, min: 1, max: 1, read: readSize}},
+	}
+	for _, name := range grpcOptions {
+		table["grpc_"+name] = table["proxy_"+name]
 	}
 	for name, list := range streamTable {
 		table[name] = append(table[name], list...)
@@ -129,6 +136,14 @@ func init() {
 	for name, advice := range refused {
 		table[name] = append([]entry{{in: ^context(0), advice: advice}}, table[name]...)
 	}
+}
+
+// grpcOptions are those of grpc_* that are read as their namesakes of proxy_*.
+var grpcOptions = []string{
+	"set_header", "hide_header", "pass_header", "ignore_headers", "intercept_errors", "bind",
+	"connect_timeout", "send_timeout", "read_timeout", "next_upstream", "next_upstream_tries", "next_upstream_timeout",
+	"ssl_name", "ssl_server_name", "ssl_verify", "ssl_trusted_certificate", "ssl_certificate", "ssl_certificate_key",
+	"ssl_session_reuse", "ssl_protocols",
 }
 
 const (
@@ -195,6 +210,8 @@ var accepted = map[string]entry{
 	"proxy_temp_file_write_size":     moot(inAll, "responses are not kept in files"),
 	"proxy_socket_keepalive":         moot(inAll, sockets),
 	"proxy_send_lowat":               moot(inAll, sockets),
+	"grpc_socket_keepalive":          moot(inAll, sockets),
+	"grpc_ssl_verify_depth":          moot(inAll, "certificate chains are not limited in depth"),
 	"proxy_ssl_verify_depth":         moot(inAll, "certificate chains are not limited in depth"),
 	"lingering_close":                moot(inAll, sockets),
 	"lingering_time":                 moot(inAll, sockets),
@@ -266,7 +283,6 @@ var refused = map[string]string{
 	"ssl_trusted_certificate":     "use ssl_client_certificate",
 	"ssl_reject_handshake":        "leave the server without a certificate out",
 	"ssl":                         "use listen ... ssl",
-	"grpc_pass":                   "use reverse_proxy with an h2c transport in Caddy",
 	"fastcgi_pass":                "use php_fastcgi in Caddy",
 	"uwsgi_pass":                  "there is no uwsgi",
 	"scgi_pass":                   "use a plugin of Caddy",

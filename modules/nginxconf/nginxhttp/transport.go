@@ -6,14 +6,9 @@ package nginxhttp
 import (
 	"fmt"
 	"net/http"
-	"net/url"
-	"regexp"
-	"slices"
-	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
-	"golang.org/x/net/http/httpguts"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/exchange"
 	"github.com/caddy-upstream/caddy-upstream/upstreamkeepalive"
@@ -27,55 +22,7 @@ func init() { caddy.RegisterModule(new(Request)) }
 // nginx_server only.
 type Request struct {
 	upstreamkeepalive.Transport
-
-	// The path of proxy_pass. Default: the request line as it came.
-	URI string `json:"uri,omitempty"`
-
-	// The beginning of the request's path that `uri` stands for. Without it `uri`
-	// is the whole target of the request.
-	Replaces string `json:"replaces,omitempty"`
-
-	// The Host of requests, with placeholders.
-	Host string `json:"host"`
-
-	// Header fields that replace those of the client, in order; one with an
-	// empty value is not sent.
-	SetHeaders []Field `json:"set_headers,omitempty"`
-
-	// Do not send the client's own header fields.
-	DropHeaders bool `json:"drop_headers,omitempty"`
-
-	// The method, instead of the client's.
-	Method string `json:"method,omitempty"`
-
-	// Header fields of responses that the client does not get, in addition to
-	// Date, Server, X-Pad and X-Accel-*.
-	HideHeaders []string `json:"hide_headers,omitempty"`
-
-	// Header fields of those that the client does get.
-	PassHeaders []string `json:"pass_headers,omitempty"`
-
-	// Header fields of responses that are not acted upon: X-Accel-Redirect.
-	IgnoreHeaders []string `json:"ignore_headers,omitempty"`
-
-	// How Location and Refresh of responses are changed; the first that fits.
-	Redirects []*Redirect `json:"redirects,omitempty"`
-}
-
-// Field is a header field.
-type Field struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-}
-
-// Redirect is nginx's `proxy_redirect`.
-type Redirect struct {
-	// The beginning of the address, or a regular expression after ~ or ~*.
-	From string `json:"from"`
-	// What stands there instead, with placeholders.
-	To string `json:"to"`
-
-	regex *regexp.Regexp
+	Message
 }
 
 // CaddyModule returns the Caddy module information.
@@ -88,18 +35,8 @@ func (*Request) CaddyModule() caddy.ModuleInfo {
 
 // Provision sets t up.
 func (t *Request) Provision(ctx caddy.Context) error {
-	for _, r := range t.Redirects {
-		expr, ok := strings.CutPrefix(r.From, "~")
-		if !ok {
-			continue
-		}
-		if rest, fold := strings.CutPrefix(expr, "*"); fold {
-			expr = "(?i)" + rest
-		}
-		var err error
-		if r.regex, err = regexp.Compile(expr); err != nil {
-			return fmt.Errorf("nginx_request: redirects: %w", err)
-		}
+	if err := t.provision(); err != nil {
+		return fmt.Errorf("nginx_request: %w", err)
 	}
 	return t.Transport.Provision(ctx)
 }
@@ -123,145 +60,6 @@ func (t *Request) Exchange(req *http.Request, a *exchange.Attempt) (*http.Respon
 		t.response(req, res)
 	}
 	return res, err
-}
-
-// request is the request for the proxied server.
-func (t *Request) request(req *http.Request) *http.Request {
-	st := stateOf(req.Context())
-	if st == nil {
-		return req
-	}
-	out := *req
-	out.URL = &url.URL{Scheme: req.URL.Scheme, Host: req.URL.Host, Opaque: t.target(st)}
-	if t.Method != "" {
-		out.Method = st.expand(t.Method)
-	}
-	out.Header = make(http.Header, len(st.r.Header)+len(t.SetHeaders))
-	if !t.DropHeaders {
-		for name, values := range st.r.Header {
-			switch name {
-			case "Connection", "Proxy-Connection", "Keep-Alive", "Te", "Expect", "Upgrade", "Content-Length":
-			default:
-				out.Header[name] = values
-			}
-		}
-	}
-	out.Host = st.expand(t.Host)
-	for _, f := range t.SetHeaders {
-		deleteFold(out.Header, f.Name)
-	}
-	for _, f := range t.SetHeaders {
-		v := st.expand(f.Value)
-		switch {
-		case v == "" && (f.Name != "User-Agent" || f.Value == ""):
-		case http.CanonicalHeaderKey(f.Name) == "Connection" || http.CanonicalHeaderKey(f.Name) == "Upgrade":
-			name := http.CanonicalHeaderKey(f.Name)
-			out.Header[name] = append(out.Header[name], v)
-		default:
-			out.Header[f.Name] = append(out.Header[f.Name], v)
-		}
-	}
-	if !httpguts.HeaderValuesContainsToken(out.Header["Connection"], "upgrade") {
-		delete(out.Header, "Upgrade")
-	}
-	return &out
-}
-
-func deleteFold(h http.Header, name string) {
-	delete(h, http.CanonicalHeaderKey(name))
-	for k := range h {
-		if strings.EqualFold(k, name) {
-			delete(h, k)
-		}
-	}
-}
-
-// target is the target of the request line.
-func (t *Request) target(st *state) string {
-	uri := ""
-	if t.URI != "" {
-		uri = st.expand(t.URI)
-	}
-	switch {
-	case t.URI != "" && t.Replaces == "":
-		if uri == "" || uri[0] == '?' {
-			return "/" + uri
-		}
-		return uri
-	case t.URI == "" && st.unparsed:
-		return st.requestURI
-	}
-	path := st.uri
-	if t.URI != "" && st.validLocation {
-		path = strings.TrimPrefix(path, t.Replaces)
-	} else {
-		uri = ""
-	}
-	if st.quoted || st.internal {
-		path = escapeURI(path)
-	}
-	uri += path
-	if st.args != "" {
-		uri += "?" + st.args
-	}
-	return uri
-}
-
-// upstreamResponse is what is remembered of a proxied server's response.
-type upstreamResponse struct{ header http.Header }
-
-// hidden are header fields of proxied servers that clients do not get.
-var hidden = []string{
-	"Date", "Server", "X-Pad", "X-Accel-Expires", "X-Accel-Limit-Rate", "X-Accel-Buffering", "X-Accel-Charset",
-}
-
-// response changes a response for the client.
-func (t *Request) response(req *http.Request, res *http.Response) {
-	st := stateOf(req.Context())
-	if st == nil {
-		return
-	}
-	st.upstream = &upstreamResponse{header: res.Header.Clone()}
-	for _, name := range hidden {
-		if !slices.ContainsFunc(t.PassHeaders, func(p string) bool { return strings.EqualFold(p, name) }) {
-			delete(res.Header, name)
-		}
-	}
-	for _, name := range t.HideHeaders {
-		deleteFold(res.Header, name)
-	}
-	if slices.ContainsFunc(t.IgnoreHeaders, func(p string) bool { return strings.EqualFold(p, "X-Accel-Redirect") }) {
-		delete(res.Header, "X-Accel-Redirect")
-	}
-	if v := res.Header["Location"]; len(v) > 0 {
-		res.Header["Location"] = []string{t.redirect(st, v[0])}
-	}
-	if v := res.Header["Refresh"]; len(v) > 0 {
-		if i := strings.Index(strings.ToLower(v[0]), "url="); i >= 0 {
-			res.Header["Refresh"] = []string{v[0][:i+4] + t.redirect(st, v[0][i+4:])}
-		}
-	}
-}
-
-// redirect applies the first rule that fits an address.
-func (t *Request) redirect(st *state, to string) string {
-	for _, r := range t.Redirects {
-		if r.regex != nil {
-			m := r.regex.FindStringSubmatchIndex(to)
-			if m == nil {
-				continue
-			}
-			before := st.captures
-			st.captures = capture{r.regex, r.regex.FindStringSubmatch(to)}
-			out := to[:m[0]] + st.expand(r.To) + to[m[1]:]
-			st.captures = before
-			return st.absoluteURL(out)
-		}
-		if from := st.expand(r.From); strings.HasPrefix(to, from) {
-			return st.absoluteURL(st.expand(r.To) + to[len(from):])
-		}
-	}
-	return to
 }
 
 // Interface guards
