@@ -111,6 +111,43 @@ func TestAPOSTIsNotRepeatedOverATransportThatCannotTellWhetherItWasSent(t *testi
 	}
 }
 
+// Transports over HTTP/2 send the body from a goroutine of their own, which may
+// come to it only after the server has answered.
+func TestABodyThatIsNotBufferedIsReadByTheLastTryAlone(t *testing.T) {
+	for name, end := range map[string]func(*http.Request) (*http.Response, error){
+		"replaced": func(r *http.Request) (*http.Response, error) {
+			res := ok(r, "busy")
+			res.StatusCode = http.StatusServiceUnavailable
+			return res, nil
+		},
+		"failed": func(*http.Request) (*http.Response, error) { return nil, errors.New("stream reset") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var late io.ReadCloser
+			p := newProxy(t, `, "request_buffering": "off", "conditions": ["error", "http_503", "non_idempotent"]`,
+				func(try int, r *http.Request) (*http.Response, error) {
+					if try == 1 {
+						late = r.Body
+						return end(r)
+					}
+					if stolen, err := io.ReadAll(late); err == nil || len(stolen) > 0 {
+						t.Errorf("the first try reads %q, %v", stolen, err)
+					}
+					late.Close()
+					body, err := io.ReadAll(r.Body)
+					if err != nil {
+						return nil, err
+					}
+					return ok(r, string(body)), nil
+				})
+			_, w, err := p.serve(httptest.NewRequest("POST", "/", strings.NewReader("hello")))
+			if err != nil || w.Body.String() != "hello" {
+				t.Errorf("the client got %q, %v, want the body", w.Body, err)
+			}
+		})
+	}
+}
+
 func TestAPanicInATransportGivesTheLeaseBack(t *testing.T) {
 	for _, options := range []string{"", observed} {
 		t.Run(options, func(t *testing.T) {

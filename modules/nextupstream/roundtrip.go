@@ -69,14 +69,21 @@ func (t *Transport) roundTrip(req *http.Request, w *upstream.Walk, try *upstream
 		return nil, context.Canceled
 	}
 	defer try.Unwind()
-	if s, ok := w.Extra.(*spool); ok && req.Body != http.NoBody {
-		req.Body = s.reader()
+	var unbuffered *turn
+	if req.Body != http.NoBody {
+		switch b := w.Extra.(type) {
+		case *spool:
+			req.Body = b.reader()
+		case *onceBody:
+			unbuffered = &turn{body: b}
+			req.Body = unbuffered
+		}
 	}
 	res, err := t.send(req, try)
 	if err != nil {
-		return nil, t.failed(w, try, req, err)
+		return nil, t.failed(w, try, unbuffered, req, err)
 	}
-	if t.replace(w, try, req, res) {
+	if t.replace(w, try, unbuffered, req, res) {
 		return nil, reverseproxy.NewDialError(fmt.Errorf("status %d: trying the next upstream", res.StatusCode))
 	}
 	try.Meet(res)
@@ -100,10 +107,10 @@ func (t *Transport) send(req *http.Request, try *upstream.Try) (*http.Response, 
 
 // replace gives a response up for the next server, if it is of a kind for
 // which one is asked and there is one.
-func (t *Transport) replace(w *upstream.Walk, try *upstream.Try, req *http.Request, res *http.Response) bool {
+func (t *Transport) replace(w *upstream.Walk, try *upstream.Try, body *turn, req *http.Request, res *http.Response) bool {
 	now := time.Now()
 	event := peer.StatusCondition(res.StatusCode)
-	if event == 0 || !w.Session.MayReplace(&t.policy, event, progress(w, req, true), now) {
+	if event == 0 || !body.pass(func() bool { return w.Session.MayReplace(&t.policy, event, progress(w, req, true), now) }) {
 		return false
 	}
 	outcome := peer.Failed
@@ -120,7 +127,7 @@ func (t *Transport) replace(w *upstream.Walk, try *upstream.Try, req *http.Reque
 
 // failed ends a try that brought no response, and says what becomes of the
 // request.
-func (t *Transport) failed(w *upstream.Walk, try *upstream.Try, req *http.Request, err error) error {
+func (t *Transport) failed(w *upstream.Walk, try *upstream.Try, body *turn, req *http.Request, err error) error {
 	var e *exchange.Error
 	if !errors.As(err, &e) {
 		e = &exchange.Error{Kind: exchange.Failed, Op: "round trip", Sent: true, Err: err}
@@ -128,7 +135,7 @@ func (t *Transport) failed(w *upstream.Walk, try *upstream.Try, req *http.Reques
 	finished(&try.Attempt)
 	if drained := try.Drained(); drained != nil {
 		e = &exchange.Error{Kind: exchange.Failed, Op: e.Op, Sent: e.Sent, Err: drained}
-		return t.ended(w, try, req, e, peer.OnError, http.StatusBadGateway, peer.None)
+		return t.ended(w, try, body, req, e, peer.OnError, http.StatusBadGateway, peer.None)
 	}
 	event, status, outcome := peer.Conditions(0), 0, peer.None
 	switch e.Kind {
@@ -146,15 +153,15 @@ func (t *Transport) failed(w *upstream.Walk, try *upstream.Try, req *http.Reques
 	if e.Stale {
 		outcome = peer.Stale
 	}
-	return t.ended(w, try, req, e, event, status, outcome)
+	return t.ended(w, try, body, req, e, event, status, outcome)
 }
 
 // ended ends a try for a reason that next_upstream knows.
-func (t *Transport) ended(w *upstream.Walk, try *upstream.Try, req *http.Request, e *exchange.Error, event peer.Conditions, status int, outcome peer.Outcome) error {
+func (t *Transport) ended(w *upstream.Walk, try *upstream.Try, body *turn, req *http.Request, e *exchange.Error, event peer.Conditions, status int, outcome peer.Outcome) error {
 	now := time.Now()
 	try.Fail(status, e)
 	try.Finish(outcome, now)
-	if w.Session.MayRetry(&t.policy, event, progress(w, req, e.Sent), now) {
+	if body.pass(func() bool { return w.Session.MayRetry(&t.policy, event, progress(w, req, e.Sent), now) }) {
 		return reverseproxy.NewDialError(&Error{err: e})
 	}
 	giveUp(w, req)

@@ -4,6 +4,7 @@
 package nextupstream
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -42,6 +43,58 @@ func (b *onceBody) Close() error {
 }
 
 func (b *onceBody) replayable() bool { return !b.read.Load() }
+
+// turn is a body that is not buffered in the hands of one try. Transports over
+// HTTP/2 may begin to read it when the server has answered or failed already:
+// then the body belongs to the next try.
+type turn struct {
+	body *onceBody
+
+	mu   sync.Mutex // guards over; held while it is decided whether there is a next try
+	over bool
+}
+
+var errTurnOver = errors.New("the request body belongs to another try")
+
+// Read implements io.Reader.
+func (t *turn) Read(p []byte) (int, error) {
+	if !t.begin() {
+		return 0, errTurnOver
+	}
+	return t.body.Read(p)
+}
+
+func (t *turn) begin() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.over {
+		t.body.read.Store(true)
+	}
+	return !t.over
+}
+
+// Close implements io.Closer.
+func (t *turn) Close() error {
+	t.mu.Lock()
+	over := t.over
+	t.mu.Unlock()
+	if over {
+		return nil
+	}
+	return t.body.Close()
+}
+
+// pass decides whether the body goes to another try, by next. Whoever has t
+// does not begin to read then, nor meanwhile.
+func (t *turn) pass(next func() bool) bool {
+	if t == nil {
+		return next()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = next()
+	return t.over
+}
 
 // Release implements upstream.Releaser.
 func (b *onceBody) Release() {
