@@ -42,6 +42,7 @@ func newGRPCServer(t *testing.T, name string, config *tls.Config) *grpcServer {
 			return
 		case "/a.A/Busy":
 			if name == "one" {
+				_, _ = io.Copy(io.Discard, r.Body) // which cannot be sent again then
 				w.WriteHeader(http.StatusServiceUnavailable)
 				return
 			}

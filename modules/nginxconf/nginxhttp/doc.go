@@ -9,8 +9,8 @@
 //     rules, internal redirects, error pages, response headers
 //   - http.handlers.nginx_static and nginx_try_files: files as nginx serves them
 //   - http.reverse_proxy.transport.nginx_request and nginx_grpc: the request as
-//     proxy_pass, grpc_pass and
-//     proxy_set_header make it, over upstream_keepalive and HTTP/2
+//     proxy_pass, grpc_pass and proxy_set_header make it, over upstream_keepalive
+//     and HTTP/2
 //   - caddy.logging.encoders.nginx: lines in a log_format
 //   - the app nginx: the variables of map, geo and split_clients
 //
