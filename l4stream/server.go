@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -26,7 +25,8 @@ type Server struct {
 	Listen []string `json:"listen"`
 
 	// The names in a TLS client's hello (SNI) that choose this server among those
-	// on the same address: exact, `*.example.com` or `.example.com`. The first
+	// on the same address: exact, `*.example.com`, `.example.com`, `www.*`, or a
+	// regular expression after `~`, in nginx's order of preference. The first
 	// server of an address takes what fits none.
 	ServerName []string `json:"server_name,omitempty"`
 
@@ -49,7 +49,7 @@ type Server struct {
 	addresses []address
 	phases    [Log + 1][]Handler
 	content   Handler
-	names     []string
+	names     []serverName
 	sessions  registry
 }
 
@@ -99,17 +99,6 @@ func (s *Server) readAddresses() error {
 			return fmt.Errorf("listen %s: %w", text, err)
 		}
 		s.addresses = append(s.addresses, list...)
-	}
-	return nil
-}
-
-func (s *Server) readNames() error {
-	s.names = nil
-	for _, n := range s.ServerName {
-		if strings.Trim(n, "*.") == "" || strings.Count(n, "*") > 1 || strings.Contains(n, "*") && !strings.HasPrefix(n, "*.") {
-			return fmt.Errorf("server_name %q: expected a name, *.name or .name", n)
-		}
-		s.names = append(s.names, strings.ToLower(n))
 	}
 	return nil
 }
@@ -180,21 +169,6 @@ func (s *Server) start() error {
 		}
 	}
 	return nil
-}
-
-// matches reports how well name fits the server's names: 0 not at all, more for
-// longer and exact ones.
-func (s *Server) matches(name string) int {
-	best := 0
-	for _, n := range s.names {
-		switch {
-		case n == name:
-			return 1 << 20
-		case n[0] == '.' && (name == n[1:] || strings.HasSuffix(name, n)), n[0] == '*' && strings.HasSuffix(name, n[1:]):
-			best = max(best, len(n))
-		}
-	}
-	return best
 }
 
 // run runs one TCP session.

@@ -84,13 +84,7 @@ func (s *Session) choose(b *servers) error {
 	if err := s.readHello(); err != nil {
 		return err
 	}
-	name := strings.ToLower(s.hello.ServerName)
-	best, rank := b.list[0], 0
-	for _, server := range b.list {
-		if r := server.matches(name); r > rank {
-			best, rank = server, r
-		}
-	}
+	best := b.byName(strings.ToLower(s.hello.ServerName))
 	if best == s.server {
 		return nil
 	}

@@ -1,0 +1,34 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package l4stream
+
+import "testing"
+
+func TestAServerIsChosenByNameInNginxsOrder(t *testing.T) {
+	b := &servers{}
+	for _, names := range [][]string{
+		nil, {"www.example.com", "EXACT.org"}, {"*.example.com"}, {".example.org"}, {"www.example.*"}, {"mail.*"},
+		{`~^mail\d+\.`}, {`~^mail.*$`}, {"*.b.example.com"},
+	} {
+		s := &Server{ServerName: names}
+		if err := s.readNames(); err != nil {
+			t.Fatal(err)
+		}
+		b.list = append(b.list, s)
+	}
+	for name, want := range map[string]int{
+		"www.example.com": 1, "exact.org": 1, "x.example.com": 2, "x.b.example.com": 8, "b.example.com": 2,
+		"example.org": 3, "y.example.org": 3, "www.example.net": 4, "www.example.org": 3, "mail.example.net": 5,
+		"mail7.net": 6, "mailer.net": 7, "": 0, "other": 0, "example.com": 0, "mail.": 0 + 7,
+	} {
+		if got := b.byName(name); got != b.list[want] {
+			t.Errorf("byName(%q) = the server of %v, want that of %v", name, got.ServerName, b.list[want].ServerName)
+		}
+	}
+	for _, bad := range []string{"", ".", "*", "*.", "a.*.com", "*.*", "a*", "~("} {
+		if _, err := parseServerName(bad); err == nil {
+			t.Errorf("parseServerName(%q) is accepted", bad)
+		}
+	}
+}
