@@ -266,11 +266,7 @@ func (p *ProxyPass) proxyHeader(s *Session) []byte {
 func (u *UpstreamTLS) clientConfig(s *Session, address, line string) *tls.Config {
 	c := u.config.Clone()
 	if c.ServerName == "" {
-		host, _, err := net.SplitHostPort(cmp.Or(line, address))
-		if err != nil {
-			host = "localhost" // a unix socket
-		}
-		c.ServerName = host
+		c.ServerName = cmp.Or(upstream.HostOf(cmp.Or(line, address)), "localhost")
 	}
 	for _, name := range u.ALPN {
 		if name = s.expand(name); name != "" {

@@ -4,6 +4,7 @@
 package upstreamkeepalive
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -42,8 +43,9 @@ func (g *target) host() string {
 	return g.address
 }
 
-// target reads the server from the request's context.
-func (t *Transport) target(req *http.Request) (target, error) {
+// target reads the server from the request's context. name is what its
+// certificate is for by default; empty: the host of its address.
+func (t *Transport) target(req *http.Request, name string) (target, error) {
 	di, ok := reverseproxy.GetDialInfo(req.Context())
 	if !ok {
 		return target{}, errNoAddress
@@ -62,7 +64,7 @@ func (t *Transport) target(req *http.Request) (target, error) {
 	g.server = t.tlsConfig.ServerName
 	switch {
 	case g.server == "":
-		g.server = di.Host
+		g.server = cmp.Or(name, di.Host)
 	case strings.Contains(g.server, "{"):
 		if repl, ok := req.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
 			g.server = repl.ReplaceAll(g.server, "")

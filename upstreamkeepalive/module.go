@@ -104,7 +104,7 @@ type Transport struct {
 	// TLS to the upstream servers; the fields are those of Caddy's own http
 	// transport. An empty object is TLS with the system's trusted roots. The
 	// name that the certificate must be for is, by default, the host of the
-	// server's address. handshake_timeout can only shorten connect_timeout.
+	// server's line in its group. handshake_timeout can only shorten connect_timeout.
 	TLS *reverseproxy.TLSConfig `json:"tls,omitempty"`
 
 	limits         limits

@@ -78,7 +78,7 @@ func (x *trip) run() *exchange.Error {
 }
 
 func (x *trip) attempt() *exchange.Error {
-	g, err := x.t.target(x.req)
+	g, err := x.t.target(x.req, x.a.ServerName)
 	if err != nil {
 		return &exchange.Error{Kind: exchange.Local, Op: "connect", Err: err}
 	}

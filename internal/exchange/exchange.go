@@ -56,6 +56,10 @@ type Attempt struct {
 	// return of Exchange and the first use of the response's body.
 	NoReuse bool
 
+	// ServerName is the name that the server's certificate must be for, where
+	// the transport's configuration does not say. Empty: the host of the address.
+	ServerName string
+
 	// Start is when the try began, just before connecting. The transport sets
 	// it if it is zero. All durations below count from it.
 	Start time.Time
@@ -89,7 +93,7 @@ type Aborter interface {
 
 // Reset makes a ready for a further try. No exchange may be using it.
 func (a *Attempt) Reset() {
-	a.Ender, a.StaleFails, a.NoReuse = nil, false, false
+	a.Ender, a.StaleFails, a.NoReuse, a.ServerName = nil, false, false, ""
 	a.Start, a.Reused = time.Time{}, false
 	for _, v := range []*atomic.Int64{&a.connect, &a.header, &a.response, &a.sent, &a.received} {
 		v.Store(0)

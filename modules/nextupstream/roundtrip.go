@@ -102,6 +102,9 @@ func (t *Transport) send(req *http.Request, try *upstream.Try) (*http.Response, 
 	}
 	try.Attempt.Ender = try
 	try.Attempt.StaleFails = t.staleFails
+	if t.TLSEnabled() {
+		try.Attempt.ServerName = upstream.HostOf(try.Lease.Peer().Server().Line)
+	}
 	return t.exchanger.Exchange(req, &try.Attempt)
 }
 

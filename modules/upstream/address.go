@@ -121,3 +121,19 @@ func splitHostPort(address string) (host string, port uint16, err error) {
 	}
 	return host, uint16(n), nil
 }
+
+// HostOf returns the host of a server's line, which is what a certificate of the
+// server is for; empty for a unix socket.
+func HostOf(line string) string {
+	if strings.HasPrefix(line, "unix/") {
+		return ""
+	}
+	line = strings.TrimPrefix(line, "tcp/")
+	if !strings.Contains(line, ":") { // the target of an SRV record, or port 80
+		return line
+	}
+	if host, _, err := net.SplitHostPort(line); err == nil {
+		return host
+	}
+	return strings.Trim(line, "[]")
+}
