@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
+	"github.com/caddy-upstream/caddy-upstream/internal/clienttls"
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
 	"github.com/caddy-upstream/caddy-upstream/modules/upstream"
 )
@@ -151,7 +152,26 @@ func (p *ProxyPass) Provision(ctx caddy.Context) error {
 		p.SSL.config = config
 		p.SSL.sessions = map[string]tls.ClientSessionCache{}
 	}
-	return p.target.provision(ctx, p)
+	if err := p.target.provision(ctx, p); err != nil {
+		return err
+	}
+	return p.tellChecks(ctx)
+}
+
+// tellChecks tells the checks of the group how this handler talks TLS to its
+// servers. Without ssl there is nothing to tell: the TLS of clients, if they use
+// it, may pass through to servers.
+func (p *ProxyPass) tellChecks(ctx caddy.Context) error {
+	if p.SSL == nil || !p.target.isGroup(p) {
+		return nil
+	}
+	c := &clienttls.Client{Config: p.SSL.config.Clone(), NoSNI: p.SSL.NoSNI, Automated: p.SSL.ClientCertificateAutomate}
+	for _, name := range p.SSL.ALPN {
+		if name != "" && !strings.Contains(name, "{") {
+			c.Config.NextProtos = append(c.Config.NextProtos, name)
+		}
+	}
+	return upstream.TellChecks(ctx, p.To[0], c)
 }
 
 func orDefault(d caddy.Duration, def time.Duration) caddy.Duration {
@@ -243,7 +263,7 @@ func (t *target) provision(ctx caddy.Context, p *ProxyPass) error {
 		return err
 	}
 	var err error
-	if len(p.To) == 1 && !strings.ContainsAny(p.To[0], ":/") {
+	if t.isGroup(p) {
 		t.runtime, err = upstream.Use(ctx, p.To[0])
 	} else {
 		t.runtime, err = upstream.UseAddresses(ctx, "stream", p.To)
@@ -253,6 +273,11 @@ func (t *target) provision(ctx caddy.Context, p *ProxyPass) error {
 	}
 	t.fixed = t.runtime.Group()
 	return nil
+}
+
+// isGroup reports whether p leads to one group, which it names.
+func (t *target) isGroup(p *ProxyPass) bool {
+	return t.text == "" && len(p.To) == 1 && !strings.ContainsAny(p.To[0], ":/")
 }
 
 func (t *target) release() error {

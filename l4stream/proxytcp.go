@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/caddy-upstream/caddy-upstream/internal/clienttls"
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
 	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/proxyproto"
 	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/splice"
@@ -277,7 +278,7 @@ func (u *UpstreamTLS) clientConfig(s *Session, address, line string) *tls.Config
 		c.ClientSessionCache = u.sessionsWith(address)
 	}
 	if u.NoSNI {
-		withoutSNI(c)
+		clienttls.WithoutSNI(c)
 	}
 	return c
 }
@@ -292,23 +293,6 @@ func (u *UpstreamTLS) sessionsWith(address string) tls.ClientSessionCache {
 		u.sessions[address] = cache
 	}
 	return cache
-}
-
-// withoutSNI keeps the name out of the hello but checks the certificate for it.
-func withoutSNI(c *tls.Config) {
-	name, verify := c.ServerName, !c.InsecureSkipVerify
-	c.ServerName, c.InsecureSkipVerify = "", true
-	if !verify {
-		return
-	}
-	c.VerifyConnection = func(state tls.ConnectionState) error {
-		options := x509.VerifyOptions{Roots: c.RootCAs, DNSName: name, Intermediates: x509.NewCertPool()}
-		for _, cert := range state.PeerCertificates[1:] {
-			options.Intermediates.AddCert(cert)
-		}
-		_, err := state.PeerCertificates[0].Verify(options)
-		return err
-	}
 }
 
 // pump moves the bytes of a connected session until it ends.

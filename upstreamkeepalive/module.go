@@ -20,6 +20,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
+	"github.com/caddy-upstream/caddy-upstream/internal/clienttls"
 	"github.com/caddy-upstream/caddy-upstream/internal/exchange"
 )
 
@@ -116,6 +117,7 @@ type Transport struct {
 
 	dialer    net.Dialer
 	tlsConfig *tls.Config // nil without TLS; never changed
+	client    *clienttls.Client
 	sessions  sessions
 
 	cache         *cache
@@ -153,15 +155,12 @@ func (t *Transport) Provision(ctx caddy.Context) error {
 		t.dialer.LocalAddr = addr
 	}
 	if t.TLS != nil {
-		cfg, err := t.TLS.MakeTLSClientConfig(ctx)
-		if err != nil {
+		var err error
+		if t.client, err = clienttls.New(ctx, t.TLS); err != nil {
 			return fmt.Errorf("upstream_keepalive: tls: %w", err)
 		}
-		if cfg == nil {
-			cfg = new(tls.Config)
-		}
-		cfg.NextProtos = []string{"http/1.1"}
-		t.tlsConfig = cfg
+		t.tlsConfig = t.client.Config
+		t.tlsConfig.NextProtos = []string{"http/1.1"}
 	}
 	t.adopt(exchange.Keepalive{})
 	return t.use(newCache(), true)
@@ -336,6 +335,9 @@ func (t *Transport) EnableTLS(base *reverseproxy.TLSConfig) error {
 	return nil
 }
 
+// ServerTLS implements clienttls.User.
+func (t *Transport) ServerTLS() (c *clienttls.Client, known bool) { return t.client, true }
+
 // ProxyProtocolEnabled implements reverseproxy.ProxyProtocolTransport.
 func (t *Transport) ProxyProtocolEnabled() bool { return t.ProxyProtocol != "" }
 
@@ -367,6 +369,7 @@ var (
 	_ exchange.Exchanger                               = (*Transport)(nil)
 	_ exchange.Binder                                  = (*Transport)(nil)
 	_ exchange.ConnCounter                             = (*Transport)(nil)
+	_ clienttls.User                                   = (*Transport)(nil)
 	_ exchange.ConnCounter                             = (*cache)(nil)
 	_ reverseproxy.TLSTransport                        = (*Transport)(nil)
 	_ reverseproxy.ProxyProtocolTransport              = (*Transport)(nil)

@@ -12,6 +12,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/clienttls"
 )
 
 // Transport forwards every optional interface of Caddy's transports to Inner,
@@ -79,6 +81,9 @@ func (t *Transport) RequestHeaderOps() *headers.HeaderOps {
 	}
 	return nil
 }
+
+// ServerTLS implements clienttls.User.
+func (t *Transport) ServerTLS() (c *clienttls.Client, known bool) { return clienttls.Of(t.Inner) }
 
 type errNot struct {
 	inner http.RoundTripper

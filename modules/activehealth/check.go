@@ -9,9 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/clienttls"
+	"github.com/caddy-upstream/caddy-upstream/modules/upstream"
 )
 
 // checker asks a server whether it is well.
@@ -25,34 +29,26 @@ type checker interface {
 type target struct {
 	// Network and Address are what is dialled.
 	Network, Address string
-	// Host is the name in the configuration, for TLS.
-	Host string
+	// Host is the name in the configuration, AddressHost that of the address, for
+	// TLS.
+	Host, AddressHost string
 }
 
 // target returns where a check of the peer at address goes. line is the
 // server's text in the configuration.
 func (s *Settings) target(address, line string) target {
-	t := target{Network: "tcp", Address: address, Host: hostOf(line)}
-	if path, ok := strings.CutPrefix(address, "unix/"); ok {
-		t = target{Network: "unix", Address: path, Host: "localhost"}
+	if s.Address != "" {
+		host := upstream.HostOf(s.Address)
+		return target{Network: "tcp", Address: s.Address, Host: host, AddressHost: host}
 	}
-	switch {
-	case s.Address != "":
-		t = target{Network: "tcp", Address: s.Address, Host: hostOf(s.Address)}
-	case s.Port != 0 && t.Network == "tcp":
-		host, _, err := net.SplitHostPort(address)
-		if err == nil {
-			t.Address = net.JoinHostPort(host, strconv.Itoa(s.Port))
-		}
+	if path, ok := strings.CutPrefix(address, "unix/"); ok {
+		return target{Network: "unix", Address: path, Host: "localhost", AddressHost: "localhost"}
+	}
+	t := target{Network: "tcp", Address: address, Host: upstream.HostOf(line), AddressHost: upstream.HostOf(address)}
+	if s.Port != 0 {
+		t.Address = net.JoinHostPort(t.AddressHost, strconv.Itoa(s.Port))
 	}
 	return t
-}
-
-func hostOf(address string) string {
-	if host, _, err := net.SplitHostPort(address); err == nil {
-		return host
-	}
-	return strings.Trim(address, "[]")
 }
 
 // host is the Host header for t.
@@ -63,27 +59,41 @@ func (t target) host() string {
 	return t.Address
 }
 
-// dial connects to t, with TLS if config is set.
-func dial(ctx context.Context, t target, config *tls.Config) (net.Conn, error) {
+// dial connects to t, with TLS if client says so.
+func dial(ctx context.Context, t target, client *clienttls.Client, protocols ...string) (net.Conn, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, t.Network, t.Address)
 	if err != nil {
 		return nil, fmt.Errorf("connecting: %w", reason(err))
 	}
 	conn = bind(ctx, conn)
-	if config == nil {
+	if !t.secure(client) {
 		return conn, nil
 	}
-	if config.ServerName == "" {
-		config = config.Clone()
-		config.ServerName = t.Host
+	config := client.For(t.Host, t.AddressHost)
+	if len(protocols) > 0 {
+		config.NextProtos = protocols
 	}
 	secure := tls.Client(conn, config)
+	if client.HandshakeTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, client.HandshakeTimeout)
+		defer cancel()
+	}
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("tls handshake: %w", plain(err))
 	}
 	return secure, nil
+}
+
+// secure reports whether t is asked over TLS.
+func (t target) secure(client *clienttls.Client) bool {
+	if client == nil {
+		return false
+	}
+	_, port, err := net.SplitHostPort(t.Address)
+	return err != nil || t.Network == "unix" || !slices.Contains(client.ExceptPorts, port)
 }
 
 // bound is a connection whose reads and writes end with a context.

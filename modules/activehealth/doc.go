@@ -33,7 +33,13 @@
 // have connections of their own: they do not count in conns, max_conns,
 // least_time or the keepalive cache.
 //
-// Limits: conditions on bodies see the first 64 KiB. HTTP is version 1.1. A
-// check over TLS has its own TLS settings, and not those of a transport, of
-// which a group may have several.
+// A check whose settings say nothing of TLS talks to servers as the handlers of
+// the group do: the transports of reverse_proxy, ours and Caddy's, and the ssl of
+// stream's proxy_pass tell the group while the configuration is provisioned.
+// Handlers that differ are an error, which asks for the check to say what it
+// does.
+//
+// Limits: conditions on bodies see the first 64 KiB. HTTP is version 1.1. Of a
+// handler that names its group by placeholders, and of other people's
+// transports, a check knows nothing.
 package activehealth

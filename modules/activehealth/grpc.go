@@ -5,7 +5,6 @@ package activehealth
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -35,10 +34,14 @@ type GRPC struct {
 	// a whole.
 	Service string `json:"service,omitempty"`
 
-	// Ask over TLS. The fields are those of Caddy's http transport.
+	// Ask over TLS. The fields are those of Caddy's http transport. Default: ask
+	// as the handlers of the group do, which must not differ then.
 	TLS *reverseproxy.TLSConfig `json:"tls,omitempty"`
 
-	config *tls.Config
+	// Ask without TLS, whatever the handlers of the group do.
+	TLSOff bool `json:"tls_off,omitempty"`
+
+	manner
 }
 
 // CaddyModule returns the Caddy module information.
@@ -51,16 +54,20 @@ func (c *GRPC) Provision(ctx caddy.Context) (err error) {
 	if err := c.settle(); err != nil {
 		return err
 	}
-	c.config, err = clientConfig(ctx, c.TLS, "h2")
-	return err
+	if err := c.checkTLS(); err != nil {
+		return err
+	}
+	return c.settleTLS(ctx, c.TLS, tlsIf(!c.TLSOff))
 }
+
+func (c *GRPC) checkTLS() error { return offOrOn(c.TLSOff, c.TLS) }
 
 // Rules implements upstream.HealthCheck.
 func (c *GRPC) Rules() upstream.CheckRules { return c.rules(strings.TrimSpace("grpc " + c.Service)) }
 
 // Watch implements upstream.HealthCheck.
 func (c *GRPC) Watch(judge upstream.Judge) upstream.Watcher {
-	return watch("grpc", c, &c.Settings, c.config != nil, judge)
+	return watch("grpc", c, &c.Settings, c.client, judge)
 }
 
 // check implements checker.
@@ -96,13 +103,11 @@ func (c *GRPC) check(ctx context.Context, t target) error {
 }
 
 func (c *GRPC) credentials(t target) credentials.TransportCredentials {
-	if c.config == nil {
+	if !t.secure(c.client) {
 		return insecure.NewCredentials()
 	}
-	config := c.config.Clone()
-	if config.ServerName == "" {
-		config.ServerName = t.Host
-	}
+	config := c.client.For(t.Host, t.AddressHost)
+	config.NextProtos = []string{"h2"}
 	return credentials.NewTLS(config)
 }
 
@@ -112,20 +117,23 @@ func (c *GRPC) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	params := c.params()
 	params["service"] = cfg.Param{Set: stringParam(&c.Service)}
 	params["tls"] = cfg.Param{Flag: true, Set: func(string) error { needTLS(&c.TLS); return nil }}
+	params["tls_off"] = cfg.Param{Flag: true, Set: flagParam(&c.TLSOff)}
 	tlsParams(params, func() *reverseproxy.TLSConfig { return needTLS(&c.TLS) })
 	if err := params.Parse(d.RemainingArgs()); err != nil {
 		return d.Errf("health_check grpc: %v", err)
 	}
 	check := *c
-	if err := check.settle(); err != nil {
-		return d.Errf("health_check grpc: %v", err)
+	for _, f := range []func() error{check.settle, check.checkTLS} {
+		if err := f(); err != nil {
+			return d.Errf("health_check grpc: %v", err)
+		}
 	}
 	return noBlock(d, "grpc")
 }
 
 // Interface guards
 var (
-	_ upstream.HealthCheck  = (*GRPC)(nil)
+	_ upstream.TLSFollower  = (*GRPC)(nil)
 	_ caddy.Provisioner     = (*GRPC)(nil)
 	_ caddyfile.Unmarshaler = (*GRPC)(nil)
 )

@@ -7,7 +7,6 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -65,14 +64,19 @@ type HTTP struct {
 	// A regular expression that they must not match.
 	RejectBody string `json:"reject_body,omitempty"`
 
-	// Ask over TLS. The fields are those of Caddy's http transport.
+	// Ask over TLS. The fields are those of Caddy's http transport. Default: ask
+	// as the handlers of the group do, which must not differ then.
 	TLS *reverseproxy.TLSConfig `json:"tls,omitempty"`
+
+	// Ask without TLS, whatever the handlers of the group do.
+	TLSOff bool `json:"tls_off,omitempty"`
 
 	statuses   []statusRange
 	expectBody *regexp.Regexp
 	rejectBody *regexp.Regexp
-	tls        *tls.Config
 	head       string // the request, but for Host
+
+	manner
 }
 
 // HeaderCondition is a condition on one header of an answer.
@@ -112,19 +116,23 @@ func (h *HTTP) Provision(ctx caddy.Context) error {
 	if err := h.compile(); err != nil {
 		return err
 	}
-	var err error
-	if h.tls, err = clientConfig(ctx, h.TLS, "http/1.1"); err != nil {
+	if err := h.checkTLS(); err != nil {
+		return err
+	}
+	if err := h.settleTLS(ctx, h.TLS, tlsIf(!h.TLSOff)); err != nil {
 		return err
 	}
 	return h.compose()
 }
+
+func (h *HTTP) checkTLS() error { return offOrOn(h.TLSOff, h.TLS) }
 
 // Rules implements upstream.HealthCheck.
 func (h *HTTP) Rules() upstream.CheckRules { return h.rules("http " + h.uri()) }
 
 // Watch implements upstream.HealthCheck.
 func (h *HTTP) Watch(judge upstream.Judge) upstream.Watcher {
-	return watch("http", h, &h.Settings, h.tls != nil, judge)
+	return watch("http", h, &h.Settings, h.client, judge)
 }
 
 // compile reads statuses and regular expressions.
@@ -229,7 +237,7 @@ var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 4<<10)
 
 // check implements checker.
 func (h *HTTP) check(ctx context.Context, t target) error {
-	conn, err := dial(ctx, t, h.tls)
+	conn, err := dial(ctx, t, h.client, "http/1.1")
 	if err != nil {
 		return err
 	}
@@ -344,6 +352,7 @@ func (h *HTTP) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return nil
 	}}
 	params["tls"] = cfg.Param{Flag: true, Set: func(string) error { needTLS(&h.TLS); return nil }}
+	params["tls_off"] = cfg.Param{Flag: true, Set: flagParam(&h.TLSOff)}
 	tlsParams(params, func() *reverseproxy.TLSConfig { return needTLS(&h.TLS) })
 	if err := params.Parse(d.RemainingArgs()); err != nil {
 		return d.Errf("health_check: %v", err)
@@ -359,7 +368,7 @@ func (h *HTTP) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	}
 	check := *h // what Provision would say, said where the line is
 	check.ExpectHeaders = slices.Clone(h.ExpectHeaders)
-	for _, f := range []func() error{check.settle, check.compile, check.compose} {
+	for _, f := range []func() error{check.settle, check.compile, check.checkTLS, check.compose} {
 		if err := f(); err != nil {
 			return d.Errf("health_check: %v", err)
 		}
@@ -395,7 +404,7 @@ func (h *HTTP) parseExpectHeader(d *caddyfile.Dispenser) error {
 
 // Interface guards
 var (
-	_ upstream.HealthCheck  = (*HTTP)(nil)
+	_ upstream.TLSFollower  = (*HTTP)(nil)
 	_ caddy.Provisioner     = (*HTTP)(nil)
 	_ caddyfile.Unmarshaler = (*HTTP)(nil)
 )

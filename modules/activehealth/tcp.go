@@ -82,7 +82,7 @@ func (c *TCP) Rules() upstream.CheckRules { return c.rules("tcp") }
 
 // Watch implements upstream.HealthCheck.
 func (c *TCP) Watch(judge upstream.Judge) upstream.Watcher {
-	return watch("tcp", c, &c.Settings, false, judge)
+	return watch("tcp", c, &c.Settings, nil, judge)
 }
 
 // check implements checker.

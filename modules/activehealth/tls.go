@@ -5,8 +5,7 @@ package activehealth
 
 import (
 	"context"
-	"crypto/tls"
-	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -24,9 +23,10 @@ type TLS struct {
 	Settings
 
 	// Names, trust and client certificates, as in Caddy's http transport.
+	// Default: those of the handlers of the group that use TLS.
 	TLS reverseproxy.TLSConfig `json:"tls,omitzero"`
 
-	config *tls.Config
+	manner
 }
 
 // CaddyModule returns the Caddy module information.
@@ -39,8 +39,11 @@ func (c *TLS) Provision(ctx caddy.Context) (err error) {
 	if err := c.settle(); err != nil {
 		return err
 	}
-	c.config, err = clientConfig(ctx, &c.TLS)
-	return err
+	own := &c.TLS
+	if reflect.ValueOf(c.TLS).IsZero() {
+		own = nil
+	}
+	return c.settleTLS(ctx, own, tlsAlways)
 }
 
 // Rules implements upstream.HealthCheck.
@@ -48,12 +51,12 @@ func (c *TLS) Rules() upstream.CheckRules { return c.rules("tls") }
 
 // Watch implements upstream.HealthCheck.
 func (c *TLS) Watch(judge upstream.Judge) upstream.Watcher {
-	return watch("tls", c, &c.Settings, true, judge)
+	return watch("tls", c, &c.Settings, c.client, judge)
 }
 
 // check implements checker.
 func (c *TLS) check(ctx context.Context, t target) error {
-	conn, err := dial(ctx, t, c.config)
+	conn, err := dial(ctx, t, c.client)
 	if err != nil {
 		return err
 	}
@@ -103,25 +106,9 @@ func needTLS(field **reverseproxy.TLSConfig) *reverseproxy.TLSConfig {
 	return *field
 }
 
-// clientConfig makes the client's side of TLS; nil without settings.
-func clientConfig(ctx caddy.Context, settings *reverseproxy.TLSConfig, protocols ...string) (*tls.Config, error) {
-	if settings == nil {
-		return nil, nil
-	}
-	config, err := settings.MakeTLSClientConfig(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("tls: %w", err)
-	}
-	if config == nil {
-		config = new(tls.Config)
-	}
-	config.NextProtos = protocols
-	return config, nil
-}
-
 // Interface guards
 var (
-	_ upstream.HealthCheck  = (*TLS)(nil)
+	_ upstream.TLSFollower  = (*TLS)(nil)
 	_ caddy.Provisioner     = (*TLS)(nil)
 	_ caddyfile.Unmarshaler = (*TLS)(nil)
 )

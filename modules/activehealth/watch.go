@@ -6,9 +6,11 @@ package activehealth
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"sync"
 	"time"
 
+	"github.com/caddy-upstream/caddy-upstream/internal/clienttls"
 	"github.com/caddy-upstream/caddy-upstream/modules/upstream"
 )
 
@@ -20,7 +22,7 @@ type watcher struct {
 	check     checker
 	settings  *Settings
 	key       string // of the check; equal checks have equal keys
-	byName    bool   // the host's name matters, for TLS
+	client    *clienttls.Client
 	judge     upstream.Judge
 	scheduler *scheduler
 	servers   map[*upstream.Peer]*server // touched by Update and Stop only
@@ -39,13 +41,14 @@ type server struct {
 	ill    bool
 }
 
-func watch(kind string, check checker, s *Settings, byName bool, judge upstream.Judge) upstream.Watcher {
+func watch(kind string, check checker, s *Settings, client *clienttls.Client, judge upstream.Judge) upstream.Watcher {
 	config, err := json.Marshal(check)
 	if err != nil { // cannot be: it came from JSON
 		config = []byte(err.Error())
 	}
 	return &watcher{
-		check: check, settings: s, key: kind + " " + string(config), byName: byName,
+		check: check, settings: s, client: client,
+		key:   fmt.Sprintf("%s %d %s", kind, clienttls.Number(client), config),
 		judge: judge, scheduler: checks, servers: map[*upstream.Peer]*server{},
 	}
 }
@@ -82,7 +85,7 @@ func (w *watcher) Stop() {
 func (w *watcher) begin(c upstream.Checked) {
 	t := w.settings.target(c.Address, c.Line)
 	key := w.key + " " + t.Network + " " + t.Address
-	if w.byName {
+	if w.client != nil { // it says what name is expected
 		key += " " + t.Host
 	}
 	s := &server{address: c.Address, line: c.Line}

@@ -122,10 +122,10 @@ func TestThePortAndAddressOfACheckMayDiffer(t *testing.T) {
 		address, line string
 		want          target
 	}{
-		{Settings{}, "[2001:db8::1]:80", "[2001:db8::1]:80", target{"tcp", "[2001:db8::1]:80", "2001:db8::1"}},
-		{Settings{Port: 81}, "[2001:db8::1]:80", "a.test:80", target{"tcp", "[2001:db8::1]:81", "a.test"}},
-		{Settings{Port: 81}, "unix//run/a.sock", "unix//run/a.sock", target{"unix", "/run/a.sock", "localhost"}},
-		{Settings{Address: "b.test:99"}, "10.0.0.1:80", "a.test:80", target{"tcp", "b.test:99", "b.test"}},
+		{Settings{}, "[2001:db8::1]:80", "[2001:db8::1]:80", target{"tcp", "[2001:db8::1]:80", "2001:db8::1", "2001:db8::1"}},
+		{Settings{Port: 81}, "[2001:db8::1]:80", "a.test:80", target{"tcp", "[2001:db8::1]:81", "a.test", "2001:db8::1"}},
+		{Settings{Port: 81}, "unix//run/a.sock", "unix//run/a.sock", target{"unix", "/run/a.sock", "localhost", "localhost"}},
+		{Settings{Address: "b.test:99"}, "10.0.0.1:80", "a.test:80", target{"tcp", "b.test:99", "b.test", "b.test"}},
 	} {
 		if got := tt.set.target(tt.address, tt.line); got != tt.want {
 			t.Errorf("target(%s, %s) of %+v = %+v, want %+v", tt.address, tt.line, tt.set, got, tt.want)

@@ -6,6 +6,7 @@ package upstream
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -159,13 +160,17 @@ func (g *Group) unmarshal(d *caddyfile.Dispenser, name string) error {
 	return nil
 }
 
+// checkFlags are the parameters of http checks without a value, which are no
+// kinds; `tls` is one.
+var checkFlags = []string{"mandatory", "persistent", "tls_off", "tls_insecure_skip_verify"}
+
 // parseCheck reads `health_check [<kind>] ...`; the kind is http if the first
 // word is a parameter. The dispenser stands on the first word.
 func parseCheck(d *caddyfile.Dispenser) ([]byte, error) {
 	const namespace = "upstream.health_checks"
 	kind := "http"
 	if d.NextArg() {
-		if strings.Contains(d.Val(), "=") || d.Val() == "mandatory" || d.Val() == "persistent" {
+		if strings.Contains(d.Val(), "=") || slices.Contains(checkFlags, d.Val()) {
 			d.Prev()
 		} else {
 			kind = d.Val()

@@ -261,7 +261,7 @@ func (g *Group) generation() *generation {
 		digest: g.digest,
 		config: peer.Config{Method: g.method, Tracker: g.tracker, SingleCountsDown: g.SingleCountsDown},
 
-		resolver: g.resolver, resolverKey: g.resolverKey, checks: g.checks, keeper: g.keeper,
+		resolver: g.resolver, resolverKey: g.resolverKey, checks: g.checksNow(), keeper: g.keeper,
 	}
 	g.guard(&gen.config)
 	if g.affinity != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -75,6 +76,9 @@ type checkup struct {
 	key   string
 	check HealthCheck
 	rules CheckRules
+	// tls names how it talks to the servers: what its handlers do and its files
+	// hold, which the configuration of the group, and so the key, does not say.
+	tls uint64
 }
 
 // checking is a check of the group in force: what the engine knows it by, and,
@@ -83,6 +87,27 @@ type checking struct {
 	checkup
 	token   *peer.Check
 	watcher Watcher
+	stopped *atomic.Bool // the watcher
+}
+
+// stop ends the watcher, if there is one.
+func (c *checking) stop() {
+	if c.watcher != nil {
+		c.stopped.Store(true)
+		c.watcher.Stop()
+		c.watcher = nil
+	}
+}
+
+// watch begins one.
+func (c *checking) watch() {
+	stopped := new(atomic.Bool)
+	c.stopped = stopped
+	c.watcher = c.check.Watch(func(p *Peer, v Verdict) {
+		if !stopped.Load() {
+			c.judge(p, v)
+		}
+	})
 }
 
 // loadChecks loads the active checks.
@@ -135,9 +160,7 @@ func (r *Runtime) recheckLocked(g *generation, anew bool) {
 	for _, c := range r.checks {
 		if old[c.key] == c {
 			left = append(left, c)
-			if c.watcher != nil {
-				c.watcher.Stop()
-			}
+			c.stop()
 		}
 	}
 	for i, c := range g.checks {
@@ -171,15 +194,13 @@ func (r *Runtime) watchLocked() {
 		}
 	}
 	for _, c := range r.checks {
-		switch {
-		case len(r.stack) == 0 && c.watcher != nil:
-			c.watcher.Stop()
-			c.watcher = nil
+		if len(r.stack) == 0 {
+			c.stop()
 			continue
-		case len(r.stack) == 0:
-			continue
-		case c.watcher == nil:
-			c.watcher = c.check.Watch(c.judge)
+		}
+		c.renew(r.inForce)
+		if c.watcher == nil {
+			c.watch()
 		}
 		c.watcher.Update(servers)
 	}

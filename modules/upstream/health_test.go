@@ -243,3 +243,27 @@ func TestServersThatAreDownAreNotChecked(t *testing.T) {
 	}
 	r.drop(g)
 }
+
+func TestAnEqualConfigurationWhoseHandlersChangeTheirTLSIsAskedAnew(t *testing.T) {
+	r := held(t, "checked")
+	before, after := new(told), new(told)
+	first, second := checkedBy("ab", before), checkedBy("ab", before)
+	second.checks[0].check, second.checks[0].tls = after, 7
+	mustPush(t, r, first)
+	before.fail("a")
+	mustPush(t, r, second)
+	if before.stopped != 1 || after.started != 1 {
+		t.Errorf("stopped %d and started %d times, want the check of the new configuration at work", before.stopped, after.started)
+	}
+	wantLive(t, r, "before it has asked", "b")
+	before.pass("a")
+	wantLive(t, r, "after a late verdict of the old one", "b")
+	after.pass("a")
+	wantLive(t, r, "after its own", "ab")
+	r.drop(second) // the reload failed after all
+	after.fail("b")
+	wantLive(t, r, "after a late verdict of what has failed", "ab")
+	before.fail("b")
+	wantLive(t, r, "in the first configuration again", "a")
+	r.drop(first)
+}

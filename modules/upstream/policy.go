@@ -47,6 +47,9 @@ func (p *Policy) Provision(ctx caddy.Context) error {
 	if err := soleSource(h, p.Group); err != nil {
 		return err
 	}
+	if err := g.tellTransport(h.Transport); err != nil {
+		return err
+	}
 	// handlers may pick after the app's cleanup, so each holds the state itself
 	if p.held, err = acquire(runtimeKey{name: p.Group}); err != nil {
 		return err

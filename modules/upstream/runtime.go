@@ -136,9 +136,7 @@ func (r *Runtime) Destruct() error {
 		f.cancel()
 	}
 	for _, c := range r.checks {
-		if c.watcher != nil {
-			c.watcher.Stop()
-		}
+		c.stop()
 	}
 	var errs []error
 	for key, c := range r.shared {

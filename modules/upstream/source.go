@@ -39,10 +39,15 @@ func (s *Source) Provision(ctx caddy.Context) error {
 	if s.Group == "" {
 		return fmt.Errorf("group is missing: expected the name of a group")
 	}
-	if _, err := groupOf(ctx, s.Group); err != nil {
+	g, err := groupOf(ctx, s.Group)
+	if err != nil {
 		return err
 	}
-	var err error
+	if h := ParentHandler(ctx); h != nil {
+		if err := g.tellTransport(h.Transport); err != nil {
+			return err
+		}
+	}
 	s.runtime, err = acquire(runtimeKey{name: s.Group})
 	return err
 }
