@@ -215,9 +215,6 @@ func TestAWebSocketOutlivesAReloadWithStreamCloseDelayAndKeepsItsSlot(t *testing
 
 func TestAWebSocketEndsWithAReloadAsInCaddy(t *testing.T) {
 	t.Parallel()
-	if raceDetector {
-		t.Skip("Caddy v2.11.9 counts the bytes of a closing WebSocket without a lock (hijackedConn in responsewriter.go)")
-	}
 	b := newWebSocket(t)
 	p := reloadable(t, group("app", b.Addr()), pass(0))
 	c := openWebSocket(t, p, "/")

@@ -33,22 +33,49 @@ Goroutine 35 (running) created at:
       /mod/async.go:50 +0x40e
 `
 
-func TestOnlyOneRaceIsCaddysOwn(t *testing.T) {
-	swap := func(pairs ...string) string { return strings.NewReplacer(pairs...).Replace(tlsRace) }
-	cleaner := "caddytls.(*TLS).keepStorageClean()\n      /mod/caddytls/tls.go:962 +0x1\n  github.com/caddyserver/caddy/v2/modules/caddytls.(*TLS).Start()"
+// socketRace is another.
+const socketRace = `
+Read at 0x00c000243a60 by goroutine 42:
+  github.com/caddyserver/caddy/v2/modules/caddyhttp.(*hijackedConn).Write()
+      /mod/caddyhttp/responsewriter.go:304 +0x9c
+  github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy.writeCloseControl()
+      /mod/caddyhttp/reverseproxy/streaming.go:559 +0x1cc
+
+Previous write at 0x00c000243a60 by goroutine 40:
+  github.com/caddyserver/caddy/v2/modules/caddyhttp.(*hijackedConn).ReadFrom()
+      /mod/caddyhttp/responsewriter.go:310 +0xea
+  io.copyBuffer()
+      /go/src/io/io.go:415 +0x20e
+
+Goroutine 42 (running) created at:
+  net/http.(*Server).Serve()
+      /go/src/net/http/server.go:3464 +0x889
+`
+
+func TestOnlyKnownRacesAreCaddysOwn(t *testing.T) {
+	tls := func(pairs ...string) string { return strings.NewReplacer(pairs...).Replace(tlsRace) }
+	socket := func(pairs ...string) string { return strings.NewReplacer(pairs...).Replace(socketRace) }
+	const above = "()\n      /mod/x.go:962 +0x1\n  github.com/caddyserver/caddy/v2/modules/"
 	for what, c := range map[string]struct {
 		report string
 		want   bool
 	}{
-		"as it is":               {tlsRace, true},
-		"the other way about":    {swap("Write at", "Previous write at", "Previous read", "Read"), true},
-		"of the ticker":          {swap("caddytls.(*TLS).Start()", cleaner), true},
-		"two writes":             {swap("Previous read", "Previous write"), false},
-		"below an event":         {swap("caddytls.(*TLS).CaddyModule()", "upstream.(*App).handle()"), false},
-		"not of an event":        {swap("caddyevents.(*App).Emit()", "caddytls.(*TLS).Provision()"), false},
-		"below Start":            {swap("caddytls.(*TLS).Start()", "upstream.write()\n      /w.go:1 +0x1\n  caddytls.(*TLS).Start()"), false},
-		"named at creation only": {swap("caddytls.(*TLS).Start()", "upstream.(*App).Start()", "certmagic.(*jobManager).Submit()", "caddytls.(*TLS).Start()"), false},
-		"cut off":                {tlsRace[:strings.Index(tlsRace, "Previous")], false},
+		"as it is":               {tls(), true},
+		"the other way about":    {tls("Write at", "Previous write at", "Previous read", "Read"), true},
+		"of the ticker":          {tls("caddytls.(*TLS).Start()", "caddytls.(*TLS).keepStorageClean"+above+"caddytls.(*TLS).Start()"), true},
+		"two writes":             {tls("Previous read", "Previous write"), false},
+		"below an event":         {tls("caddytls.(*TLS).CaddyModule()", "upstream.(*App).handle()"), false},
+		"not of an event":        {tls("caddyevents.(*App).Emit()", "caddytls.(*TLS).Provision()"), false},
+		"below Start":            {tls("caddytls.(*TLS).Start()", "upstream.write"+above+"caddytls.(*TLS).Start()"), false},
+		"named at creation only": {tls("caddytls.(*TLS).Start()", "upstream.(*App).Start()", "certmagic.(*jobManager).Submit()", "caddytls.(*TLS).Start()"), false},
+		"one side only":          {tlsRace[:strings.Index(tlsRace, "Previous")], false},
+		"three sides":            {tlsRace + socketRace, false},
+		"of two races":           {tlsRace[:strings.Index(tlsRace, "Previous")] + socketRace[strings.Index(socketRace, "Previous"):], false},
+
+		"a closing WebSocket":               {socket(), true},
+		"a closing WebSocket, logged":       {socket("(*hijackedConn).ReadFrom()", "(*responseRecorder).Size()"), true},
+		"a WebSocket that does not close":   {socket("reverseproxy.writeCloseControl()", "reverseproxy.switchProtocolCopier.copyFromBackend()"), false},
+		"a closing WebSocket and one of us": {socket("(*hijackedConn).ReadFrom()", "(*hijackedConn).ours()"), false},
 	} {
 		if got := ofCaddy(c.report); got != c.want {
 			t.Errorf("%s: ofCaddy() = %v, want %v", what, got, c.want)
