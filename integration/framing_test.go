@@ -71,6 +71,58 @@ func TestResponseFramingsReachTheClientWhole(t *testing.T) {
 
 func sha(s string) string { return testnet.SHA256([]byte(s)) }
 
+// RFC 9112, section 6.1: an HTTP/1.0 message with Transfer-Encoding has faulty
+// framing, whatever its Content-Length; the connection is closed after it. The
+// other reading, that of a server which knows no chunks, would hand them out as
+// the body.
+func TestChunksOfAnHTTP10ServerAreReadAsNginxReadsThem(t *testing.T) {
+	t.Parallel()
+	const ok = "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n"
+	cases := map[string]struct{ raw, body string }{
+		"/chunks":    {ok + "5\r\nhello\r\n0\r\n\r\n", "hello"},
+		"/followed":  {ok + "5\r\nhello\r\n0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison", "hello"},
+		"/no-chunks": {ok + "hello", ""},
+		"/cut":       {ok + "5\r\nhello\r\n", "hello"},
+	}
+	for path, c := range cases {
+		then := testnet.Keep
+		if path == "/no-chunks" || path == "/cut" {
+			then = testnet.Close
+		}
+		b := testnet.NewBackend(t, testnet.Answer{Raw: c.raw, Then: then})
+		fronts := map[string]string{
+			"nginx": testnet.StartNginx(t, `
+http {
+	access_log off;
+	upstream app { server `+b.Addr()+`; keepalive 8; }
+	server {
+		listen {{addr "front"}};
+		location / { proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Connection ""; }
+	}
+}`, nil).Addr("front"),
+			"caddy": serve(t, group("app", b.Addr(), "keepalive 8"), "\tproxy_pass app").Addr("front"),
+		}
+		for name, front := range fronts {
+			_, before := b.Conns()
+			for range 2 {
+				client, err := testnet.Dial(front)
+				if err != nil {
+					t.Fatal(err)
+				}
+				// What comes without a chunk may be cut off before the header is sent.
+				res, err := client.Do("GET", path, nil, nil)
+				client.Close()
+				if string(res.Body) != c.body || (err == nil) != (then == testnet.Keep) {
+					t.Errorf("%s, %s: %q, %v, want %q whole: %v", name, path, res.Body, err, c.body, then == testnet.Keep)
+				}
+			}
+			if _, after := b.Conns(); after-before != 2 {
+				t.Errorf("%s, %s: %d connections for 2 requests, want 2", name, path, after-before)
+			}
+		}
+	}
+}
+
 func TestAResponseCutShortIsNotEndedCleanly(t *testing.T) {
 	t.Parallel()
 	b := testnet.NewBackendFunc(t, func(r testnet.Request) testnet.Answer {

@@ -59,7 +59,8 @@
 // folded lines, white space before a colon, conflicting lengths, codings other
 // than chunked, bare carriage returns and headers or trailers larger than
 // response_header_limit are refused as an invalid header. A truncated body is
-// io.ErrUnexpectedEOF, never a clean end.
+// io.ErrUnexpectedEOF, never a clean end. Chunks in HTTP/1.0 are decoded, as nginx
+// does, and like every HTTP/1.0 connection that one is closed (RFC 9112, 6.1).
 //
 // # Ends
 //

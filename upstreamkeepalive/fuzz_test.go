@@ -50,6 +50,7 @@ func FuzzResponse(f *testing.F) {
 		"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
 		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: A\r\n\r\n5;x=y\r\nhello\r\n0\r\nA: b\r\n\r\n",
 		"HTTP/1.0 404 Not\nX: y\n\nbody until close",
+		"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
 		"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n",
 		"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello!",
 	} {
@@ -80,6 +81,15 @@ func FuzzResponse(f *testing.F) {
 			tt.Errorf("kept the connection after %q", answer)
 		}
 		tt.Cleanup(func() { t.cache.evict([]watched{{c, c.gen}}) })
+		if ours.ProtoMinor == 0 && len(ours.TransferEncoding) > 0 {
+			// net/http overlooks Transfer-Encoding in HTTP/1.0 and hands the chunks
+			// out as they are. We decode them, as nginx does (and never keep the
+			// connection), so they are what the same is in HTTP/1.1.
+			if bytes.Count(answer, []byte("HTTP/1.0")) > 1 {
+				return
+			}
+			answer = bytes.Replace(answer, []byte("HTTP/1.0"), []byte("HTTP/1.1"), 1)
+		}
 		r := bufio.NewReader(bytes.NewReader(answer))
 		theirs, terr := http.ReadResponse(r, req)
 		for terr == nil && theirs.StatusCode < 200 {
@@ -87,11 +97,6 @@ func FuzzResponse(f *testing.F) {
 		}
 		if terr != nil {
 			return // we are not stricter than nginx about control characters
-		}
-		if ours.ProtoMinor == 0 && len(ours.TransferEncoding) > 0 {
-			// net/http overlooks Transfer-Encoding in HTTP/1.0 and hands the chunks out
-			// as they are. We decode them, as nginx does, and never keep the connection.
-			return
 		}
 		tbody, tberr := io.ReadAll(theirs.Body)
 		if (err == nil) != (tberr == nil) {
