@@ -68,8 +68,17 @@ func TestIPHashBindsClientsAsNginxDoesBehindATrustedProxy(t *testing.T) {
 func TestLeastTimeAvoidsTheSlowServer(t *testing.T) {
 	t.Parallel()
 	b := backends(t, 2)
+	// Slow is what takes much longer than this machine makes of nothing at its
+	// worst, today.
+	alone := serve(t, group("app", b[1].Addr()), "\tproxy_pass app")
+	var worst time.Duration
+	for range 30 {
+		start := time.Now()
+		alone.get("/")
+		worst = max(worst, time.Since(start))
+	}
 	slow := named("a")
-	slow.Delay = 600 * time.Millisecond // more than a busy machine makes of nothing
+	slow.Delay = max(200*time.Millisecond, 5*worst)
 	b[0].SetAnswer(slow)
 	for _, method := range []string{"least_time header", "least_time last_byte inflight", "least_time ewma", "random two least_time=header"} {
 		t.Run(method, func(t *testing.T) {
