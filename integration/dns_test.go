@@ -22,7 +22,7 @@ func neighbours(t *testing.T, n int) (port string, list []*testnet.Backend) {
 	for {
 		ln, err := net.Listen("tcp", "127.0.0.2:0")
 		if err != nil {
-			t.Skipf("127.0.0.2: %v", err)
+			testnet.Missing(t, fmt.Sprintf("127.0.0.2: %v", err))
 		}
 		_, port, _ = net.SplitHostPort(ln.Addr().String())
 		first := []net.Listener{ln}
@@ -119,11 +119,7 @@ func (p *proxy) addresses() string {
 func (p *proxy) waitAddresses(want string) {
 	p.t.Helper()
 	got := ""
-	deadline := time.Now().Add(20 * time.Second)
-	for got = p.addresses(); got != want && time.Now().Before(deadline); got = p.addresses() {
-		time.Sleep(20 * time.Millisecond)
-	}
-	if got != want {
+	if !testnet.Poll(20*time.Second, func() bool { got = p.addresses(); return got == want }) {
 		p.t.Fatalf("addresses %s, want %s", got, want)
 	}
 }

@@ -50,12 +50,10 @@ func (m *mortal) start() {
 	}
 	var ln net.Listener
 	var err error
-	for range 100 { // a client's connection may have got the port for a moment
-		if ln, err = net.Listen("tcp", m.addr); !errors.Is(err, syscall.EADDRINUSE) {
-			break
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	testnet.Poll(10*time.Second, func() bool { // a client's connection may have got the port for a moment
+		ln, err = net.Listen("tcp", m.addr)
+		return !errors.Is(err, syscall.EADDRINUSE)
+	})
 	if err != nil {
 		m.t.Errorf("backend: %v", err)
 		return

@@ -70,14 +70,18 @@ func TestStreamDNSOverUDPAndTCP(t *testing.T) {
 		}
 		_ = w.WriteMsg(m)
 	})
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pc, err := net.ListenPacket("udp", ln.Addr().String())
-	if err != nil {
-		t.Skipf("the UDP port of the same number is taken: %v", err)
-	}
+	var ln net.Listener
+	var pc net.PacketConn
+	testnet.Eventually(t, 10*time.Second, "a number that is free as a TCP and as a UDP port", func() (ok bool) {
+		var err error
+		if ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		if pc, err = net.ListenPacket("udp", ln.Addr().String()); err != nil {
+			ln.Close()
+		}
+		return err == nil
+	})
 	for _, s := range []*dns.Server{{Listener: ln, Handler: zone}, {PacketConn: pc, Handler: zone}} {
 		go func() { _ = s.ActivateAndServe() }()
 		t.Cleanup(func() { _ = s.Shutdown() })

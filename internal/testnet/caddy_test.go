@@ -265,7 +265,7 @@ func TestCaddyEndsWithTheTestBinary(t *testing.T) {
 		select {}
 	}
 	if _, err := os.Stat("/proc/self/fd"); err != nil {
-		missing(t, "a parent's death is told on Linux only")
+		Missing(t, "a parent's death is told on Linux only")
 	}
 	cmd := exec.Command(self(t), "-test.run=^TestCaddyEndsWithTheTestBinary$")
 	cmd.Env = append(os.Environ(), orphanEnv+"=1", "TMPDIR="+t.TempDir())

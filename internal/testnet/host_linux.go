@@ -33,11 +33,11 @@ type Host struct {
 func NewHost(t testing.TB) *Host {
 	t.Helper()
 	if os.Getuid() != 0 {
-		missing(t, "network namespaces take root")
+		Missing(t, "network namespaces take root")
 	}
 	Need(t, "ip")
 	if out, err := exec.Command("ip", "link", "show").CombinedOutput(); err != nil {
-		missing(t, "ip link show: "+string(out))
+		Missing(t, "ip link show: "+string(out))
 	}
 	var last error
 	for range 50 { // another process may have taken the subnet
@@ -50,7 +50,7 @@ func NewHost(t testing.TB) *Host {
 			break
 		}
 	}
-	missing(t, "making a network namespace: "+last.Error())
+	Missing(t, "making a network namespace: "+last.Error())
 	return nil
 }
 

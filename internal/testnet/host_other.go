@@ -23,7 +23,7 @@ var errNoHost = errors.New("network namespaces take Linux")
 // NewHost skips the test, and fails it when CI=true.
 func NewHost(t testing.TB) *Host {
 	t.Helper()
-	missing(t, errNoHost.Error())
+	Missing(t, errNoHost.Error())
 	return nil
 }
 

@@ -20,7 +20,7 @@ func Need(t testing.TB, program string) string {
 	t.Helper()
 	path, ok := Find(program)
 	if !ok {
-		missing(t, program+" is not installed")
+		Missing(t, program+" is not installed")
 	}
 	return path
 }
@@ -40,8 +40,9 @@ func Find(program string) (path string, ok bool) {
 	return "", false
 }
 
-// missing ends a test for which something is not there on this machine.
-func missing(t testing.TB, what string) {
+// Missing ends a test for which something is not there on this machine: it is
+// skipped, and fails when CI=true.
+func Missing(t testing.TB, what string) {
 	t.Helper()
 	if inCI() {
 		t.Fatalf("%s, and CI=true allows no skip", what)

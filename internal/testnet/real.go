@@ -61,7 +61,7 @@ func startReal(t testing.TB, ready string, prepare func(dir string, ports *portS
 }
 
 func (s *RealServer) waitPorts(ready string) bool {
-	return poll(startTimeout, func() bool {
+	return Poll(startTimeout, func() bool {
 		if !s.alive() {
 			return true
 		}

@@ -69,7 +69,7 @@ func (c *Caddy) AssertReturnsTo(base Usage, d time.Duration) {
 	var u Usage
 	var goroutines string
 	var fds []string
-	ok := poll(d, func() bool {
+	ok := Poll(d, func() bool {
 		var err error
 		if u, goroutines, fds, err = c.usage(); err != nil {
 			c.t.Fatal(err)

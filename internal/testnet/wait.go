@@ -13,13 +13,13 @@ import (
 // become so; what says what was waited for.
 func Eventually(t testing.TB, d time.Duration, what string, f func() bool) {
 	t.Helper()
-	if !poll(d, f) {
+	if !Poll(d, f) {
 		t.Fatalf("not within %v: %s", d, what)
 	}
 }
 
-// poll calls f until it is true or d has passed.
-func poll(d time.Duration, f func() bool) bool {
+// Poll calls f until it is true or d has passed, and reports whether it is.
+func Poll(d time.Duration, f func() bool) bool {
 	deadline := time.Now().Add(d)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		if f() {
