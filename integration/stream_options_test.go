@@ -7,12 +7,24 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/testnet"
 )
+
+// shortDir is a folder whose path leaves room for the name of a Unix socket.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "cu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
 
 func TestStreamAccessAndReturn(t *testing.T) {
 	dir := shortDir(t)

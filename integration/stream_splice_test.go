@@ -19,17 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shortDir is a folder whose path leaves room for the name of a Unix socket.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "cu")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
 // blackHole is the address of a listener that takes no further connection.
 func blackHole(t *testing.T) string {
 	t.Helper()
