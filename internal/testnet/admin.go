@@ -11,6 +11,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -121,4 +123,22 @@ func (c *Caddy) MustReload(config string, data any) {
 	if err := c.Reload(config, data); err != nil {
 		c.t.Fatal(err)
 	}
+}
+
+// UseAdmin makes the admin API be asked at another socket, which a configuration
+// has named.
+func (c *Caddy) UseAdmin(path string) { c.admin = path }
+
+// Run runs `caddy` with arguments, a command of the command line, to its end,
+// beside c and with c's admin API. It returns what was printed.
+func (c *Caddy) Run(args ...string) (stdout, stderr string, err error) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, self(c.t), args...)
+	cmd.Env = childEnviron(filepath.Dir(c.admin), []string{"CADDY_ADMIN=unix/" + c.admin})
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = cmd.Run()
+	return out.String(), errs.String(), err
 }
