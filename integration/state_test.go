@@ -110,3 +110,154 @@ func TestStateThatCannotBeUsedIsReportedAndIgnored(t *testing.T) {
 		p.Kill()
 	}
 }
+
+// weigh raises server a's weight again and again until stop, and returns the last
+// one that was answered; from is what it has.
+func (p *proxy) weigh(from int, stop <-chan struct{}) (last int) {
+	last = from
+	for n := from + 1; ; n++ {
+		select {
+		case <-stop:
+			return last
+		default:
+		}
+		status, _, err := p.Admin("PATCH", "/upstream/groups/app/servers/a", fmt.Appendf(nil, `{"weight":%d}`, n), "Content-Type", "application/json")
+		if err != nil || status != 200 {
+			return last
+		}
+		last = n
+	}
+}
+
+func TestAKillInTheMiddleOfChangesLosesNoAnsweredOne(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := backends(t, 1)
+	text := stateful(dir, b[0].Addr()+" id=a")
+	for round := range 5 {
+		p := start(t, text)
+		from := p.servers("app")[0].Weight
+		last := make(chan int)
+		go func() { last <- p.weigh(from, nil) }()
+		testnet.Eventually(t, 30*time.Second, "some changes", func() bool { return p.servers("app")[0].Weight > from+5+3*round })
+		p.Kill()
+		n := <-last
+		p = start(t, text)
+		// The one that was not answered may be there, too.
+		if got := p.list(); got != fmt.Sprintf("a=%d", n) && got != fmt.Sprintf("a=%d", n+1) {
+			t.Errorf("after a kill: %s, want a=%d or one more", got, n)
+		}
+		if lines := p.Logs("the stored servers are not used, the configured ones are"); len(lines) > 0 {
+			t.Errorf("what was stored cannot be used: %v", lines)
+		}
+		p.Kill()
+	}
+}
+
+func TestCaddysThatShareAStorageFollowEachOther(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := backends(t, 3)
+	text := stateful(dir, b[0].Addr()+" id=a")
+	one, two := start(t, text), start(t, text)
+	add := func(p *proxy, id string, n int) {
+		t.Helper()
+		p.change(201, "POST", "/upstream/groups/app/servers", fmt.Sprintf(`{"id":%q,"address":%q}`, id, b[n].Addr()))
+	}
+	add(one, "b", 1)
+	add(two, "c", 2) // at once: what one has stored comes first
+	if got := two.list(); got != "a=1 b=1 c=1" {
+		t.Errorf("after changes through both: the second has %s, want all", got)
+	}
+	testnet.Eventually(t, 30*time.Second, "the first to follow", func() bool { return one.list() == "a=1 b=1 c=1" })
+	one.logs("the servers are those that another Caddy has stored", "app", 1)
+
+	// A change that is conditional on what another has changed since is refused.
+	two.change(200, "PATCH", "/upstream/groups/app/servers/c", `{"weight":7}`)
+	one.change(412, "PATCH", "/upstream/groups/app/servers/c", `{"weight":9}`, "If-Match", `"0000000000000000"`)
+	if got := one.list(); got != "a=1 b=1 c=7" {
+		t.Errorf("a change shows what another has stored: %s, want c=7", got)
+	}
+	one.change(204, "DELETE", "/upstream/groups/app/servers/b", "")
+	testnet.Eventually(t, 30*time.Second, "the second to follow", func() bool { return two.list() == "a=1 c=7" })
+	if got := two.bodies(16, "/"); strings.Contains(got, "b") {
+		t.Errorf("answers %s, want none from b", got)
+	}
+
+	// What is foreign or broken is left alone, reported once, and replaced by the
+	// next change.
+	file := filepath.Join(dir, "upstream", "state", "app.json")
+	if err := os.WriteFile(file, []byte(`{"version":1,"gro`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	one.logs("the stored servers are not used, the configured ones are", "app", 1)
+	if got := one.list(); got != "a=1 c=7" {
+		t.Errorf("with half of a file: %s, want the servers as they were", got)
+	}
+	one.change(200, "PATCH", "/upstream/groups/app/servers/a", `{"weight":2}`)
+	testnet.Eventually(t, 30*time.Second, "the second to follow", func() bool { return two.list() == "a=2 c=7" })
+}
+
+func TestConcurrentWritersOfOneStorageCorruptNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := backends(t, 1)
+	text := stateful(dir, b[0].Addr()+" id=a")
+	caddys := []*proxy{start(t, text), start(t, text)}
+	stop, done := make(chan struct{}), make(chan int)
+	for _, p := range caddys {
+		go func() { done <- p.weigh(1, stop) }()
+	}
+	file := filepath.Join(dir, "upstream", "state", "app.json")
+	for read, until := 0, time.Now().Add(2*time.Second); read < 100 || time.Now().Before(until); read++ {
+		raw, err := os.ReadFile(file)
+		var state struct{ Servers []server }
+		if err != nil || json.Unmarshal(raw, &state) != nil || len(state.Servers) != 1 {
+			t.Fatalf("stored: %v, %q", err, raw)
+		}
+	}
+	close(stop)
+	last := []string{fmt.Sprintf("a=%d", <-done), fmt.Sprintf("a=%d", <-done)}
+	testnet.Eventually(t, 30*time.Second, "both to agree", func() bool { return caddys[0].list() == caddys[1].list() })
+	if got := caddys[0].list(); got != last[0] && got != last[1] {
+		t.Errorf("both have %s, want one of the last changes: %v", got, last)
+	}
+}
+
+func TestAStreamsGroupGetsNoServerWithoutAPort(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := backends(t, 1)
+	storage := "\tstorage file_system {\n\t\troot " + dir + "\n\t}\n"
+	app := group("app", b[0].Addr()+" id=a", "state")
+	p := start(t, config(storage+app, "\tproxy_pass app"))
+	p.reloads = true
+	post := func(want int) string {
+		t.Helper()
+		return p.change(want, "POST", "/upstream/groups/app/servers", `{"address":"127.0.0.1","id":"b"}`)
+	}
+	post(201) // HTTP has a default
+	withStream := config(storage+app+"\tstream {\n\t\tserver 127.0.0.1:{{port \"stream\"}} {\n\t\t\tproxy_pass app\n\t\t}\n\t}\n", "\tproxy_pass app")
+	const why = "server 127.0.0.1 has no port: a group that stream uses needs one on every line"
+	if err := p.Reload(withStream, nil); err == nil || !strings.Contains(err.Error(), why+"; it was added at run time: remove it first") {
+		t.Errorf("a stream for a group with such a server: %v", err)
+	}
+	p.Kill()
+	p = start(t, withStream) // what is stored is no reason not to start
+	p.reloads = true
+	if got := p.list(); got != "a=1" {
+		t.Errorf("stream uses the group: %s, want the configured a=1", got)
+	}
+	p.logs("the stored servers are not used, the configured ones are", "app", 1)
+	if got := post(409); !strings.Contains(got, why) {
+		t.Errorf("POST answers %s", got)
+	}
+	if got := p.list(); got != "a=1" {
+		t.Errorf("after a refused change: %s, want a=1", got)
+	}
+	p.MustReload(config(storage+app, "\tproxy_pass app"), nil)
+	testnet.Eventually(t, 30*time.Second, "the stream's reference to be gone", func() bool {
+		status, _, err := p.Admin("POST", "/upstream/groups/app/servers", []byte(`{"address":"127.0.0.1","id":"b"}`), "Content-Type", "application/json")
+		return err == nil && status == 201
+	})
+}

@@ -79,7 +79,7 @@ func (a *App) Start() error {
 			return fmt.Errorf("group %s: %w", name, err)
 		}
 		a.pushed[name] = gen
-		_ = g.runtime.save() // logged
+		g.runtime.share()() // stores the list that has won
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func (a *App) Stop() error {
 	a.events.stop()
 	for name, gen := range a.pushed {
 		a.Groups[name].runtime.drop(gen)
-		_ = a.Groups[name].runtime.save() // that of a configuration which is back
+		a.Groups[name].runtime.share()() // that of a configuration which is back
 	}
 	a.pushed = nil
 	return nil

@@ -58,6 +58,7 @@ func (r *Runtime) change(match string, edit func([]line) ([]line, error)) (strin
 	if r.key.list != "" {
 		return "", refuse(http.StatusConflict, "group %s is the list of addresses of a handler: change the configuration instead", r.key.name)
 	}
+	defer r.share()()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.inForce == nil {
@@ -79,11 +80,8 @@ func (r *Runtime) change(match string, edit func([]line) ([]line, error)) (strin
 		}
 		return "", &changeError{status, err}
 	}
-	if err := r.inForce.checkRoutes(lines); err != nil {
-		return "", &changeError{http.StatusBadRequest, err}
-	}
-	if r.inForce.resolver == nil && slices.ContainsFunc(lines, func(l line) bool { return l.server.Resolve }) {
-		return "", refuse(http.StatusConflict, "resolve: group %s has no resolver: give its configuration one", r.key.name)
+	if err := r.allowedLocked(lines); err != nil {
+		return "", &changeError{http.StatusConflict, err}
 	}
 	if err := r.replaceLocked(r.inForce.with(lines)); err != nil {
 		return "", &changeError{http.StatusBadRequest, err}
@@ -263,9 +261,6 @@ func Patch(group, server string, fields map[string]json.RawMessage) error {
 		return refuse(http.StatusNotFound, "no group %q", group)
 	}
 	_, _, err := r.patch("", server, fields, nil)
-	if err == nil {
-		_ = r.save() // logged
-	}
 	return err
 }
 

@@ -56,8 +56,8 @@ type Group struct {
 
 	// Keep the servers as the runtime API has changed them in Caddy's storage, over
 	// restarts, until the list of servers in the configuration changes. Several
-	// Caddys that share a storage then start with the same servers; one that runs
-	// takes over what another has changed when its configuration is loaded again.
+	// Caddys that share a storage and have the same list follow each other within
+	// five seconds.
 	State bool `json:"state,omitempty"`
 
 	keeper  *keeper
@@ -67,6 +67,9 @@ type Group struct {
 	tracker peer.Tracker
 	runtime *Runtime
 	digest  string
+	config  string // as it was read
+
+	configured []line // the lines, where stored ones are used
 
 	sticky   Sticky
 	affinity *Affinity
@@ -146,13 +149,19 @@ func (g *Group) provision(ctx caddy.Context, name string) error {
 			return err
 		}
 	}
-	resolved, err := json.Marshal(g.generation().config.Servers) // not those with resolve
-	if err != nil {
+	g.config = string(config)
+	if err := g.settleDigest(); err != nil {
 		return err
 	}
-	g.digest = string(config) + string(resolved)
 	g.warn(ctx.Logger(&App{}))
 	return g.runtime.propose(g.generation(), ctx.Logger(&App{}))
+}
+
+// settleDigest makes the digest by which generations are compared.
+func (g *Group) settleDigest() error {
+	resolved, err := json.Marshal(g.generation().config.Servers) // not those with resolve
+	g.digest = g.config + string(resolved)
+	return err
 }
 
 // loadGuests loads the balancing method and the health tracker.

@@ -50,19 +50,28 @@ func newKeeper(ctx caddy.Context, group string, configured []*Server) (*keeper, 
 
 func (k *keeper) key() string { return "upstream/state/" + k.group + ".json" }
 
-// load returns the servers that were stored for the list as it is configured.
-// Nil without an error: none were, or for another list.
-func (k *keeper) load(ctx context.Context) ([]*Server, error) {
+// load returns what is stored; nil without an error: nothing is.
+func (k *keeper) load(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	raw, err := k.storage.Load(ctx, k.key())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	return raw, err
+}
+
+func (k *keeper) store(raw []byte) error {
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	return k.storage.Store(ctx, k.key(), raw)
+}
+
+// decode returns the servers in raw if they are those of the list as it is
+// configured. Nil without an error: they are of another list.
+func (k *keeper) decode(raw []byte) ([]*Server, error) {
 	var state kept
 	switch {
-	case err != nil:
-		return nil, err
 	case json.Unmarshal(raw, &state) != nil:
 		return nil, errors.New("it is not JSON, or not of this kind")
 	case state.Version != keptVersion:
@@ -72,7 +81,19 @@ func (k *keeper) load(ctx context.Context) ([]*Server, error) {
 	case state.Digest != k.digest:
 		return nil, nil // the configuration has changed, and wins
 	}
+	if state.Servers == nil {
+		return nil, errors.New("it has no servers")
+	}
 	return state.Servers, nil
+}
+
+// encode is what is to be stored of these lines.
+func (k *keeper) encode(lines []line) ([]byte, error) {
+	state := kept{Version: keptVersion, Group: k.group, Digest: k.digest}
+	for _, l := range lines {
+		state.Servers = append(state.Servers, l.server)
+	}
+	return json.Marshal(state)
 }
 
 // restore replaces the configured servers of the group with those that are
@@ -82,61 +103,47 @@ func (g *Group) restore(ctx caddy.Context) error {
 	if g.keeper, err = newKeeper(ctx, g.name, g.Servers); err != nil {
 		return err
 	}
-	servers, err := g.keeper.load(ctx)
+	var servers []*Server
+	raw, err := g.keeper.load(ctx)
+	if err == nil && raw != nil {
+		servers, err = g.keeper.decode(raw)
+	}
 	var lines []line
 	if err == nil && servers != nil {
 		lines, err = resolveLines(ctx, servers, g.runtime)
 	}
 	switch {
 	case err != nil:
-		ctx.Logger(&App{}).Warn("the stored servers are not used, the configured ones are",
+		g.runtime.saving.Lock()
+		g.runtime.unusable = append([]byte{}, raw...) // it has been reported
+		g.runtime.saving.Unlock()
+		ctx.Logger(&App{}).Warn(storedUnused,
 			zap.String("group", g.name), zap.String("key", g.keeper.key()), zap.Error(err))
 	case lines != nil:
-		g.lines = lines
+		g.configured, g.lines = g.lines, lines
 	}
 	return nil
 }
 
-// save stores the servers of the group, if it has `state` and they are not what
-// was stored last. Changes that come while one is stored are stored together.
-func (r *Runtime) save() error {
+// forgetStored puts the configured servers in the place of stored ones that cannot
+// be used with the rest of the configuration.
+func (g *Group) forgetStored(ctx caddy.Context, why error) error {
+	ctx.Logger(&App{}).Warn(storedUnused, zap.String("group", g.name), zap.String("key", g.keeper.key()), zap.Error(why))
+	g.lines = g.configured
+	return g.settleDigest()
+}
+
+const storedUnused = "the stored servers are not used, the configured ones are"
+
+// lasts says how long a change at run time lasts.
+func (r *Runtime) lasts() string {
+	k := r.keeper()
 	r.saving.Lock()
 	defer r.saving.Unlock()
-	r.mu.Lock()
-	if r.inForce == nil || r.inForce.keeper == nil || len(r.stack) == 0 {
-		r.mu.Unlock()
-		return nil
-	}
-	k := r.inForce.keeper
-	state := kept{Version: keptVersion, Group: k.group, Digest: k.digest}
-	for _, l := range r.inForce.lines {
-		state.Servers = append(state.Servers, l.server)
-	}
-	r.mu.Unlock()
-	raw, err := json.Marshal(state)
-	if err != nil || string(raw) == r.saved {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
-	defer cancel()
-	if err := k.storage.Store(ctx, k.key(), raw); err != nil {
-		r.saved = ""
-		r.logger.Load().Error("storing the servers failed: they are lost when Caddy stops", zap.String("group", k.group), zap.Error(err))
-		return err
-	}
-	r.saved = string(raw)
-	return nil
-}
-
-// lasts says how long a change at run time lasts, after saving it.
-func (r *Runtime) lasts() string {
-	err := r.save()
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	switch {
-	case r.inForce == nil || r.inForce.keeper == nil:
+	case k == nil:
 		return lasting
-	case err != nil:
+	case r.saveErr != nil:
 		return lasting + ": storing it failed"
 	}
 	return "until the list of servers in the configuration of this group changes; it is in Caddy's storage"

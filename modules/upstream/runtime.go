@@ -32,8 +32,12 @@ type Runtime struct {
 	emitter atomic.Pointer[emitter] // the last of emitters
 	empty   atomic.Bool             // no server could be used when last looked
 
-	saving sync.Mutex // guards saved; taken before mu
-	saved  string     // what was stored last
+	portless atomic.Int64 // the fronts that know no default port
+
+	saving   sync.Mutex // guards what follows, of a group with state; taken before mu
+	saved    []byte     // what is stored, as far as is known
+	saveErr  error      // of the last time that something was stored
+	unusable []byte     // what was stored and reported
 
 	mu      sync.Mutex // guards what follows
 	stack   []started  // the latest last
@@ -44,6 +48,7 @@ type Runtime struct {
 	followers map[string]*follower
 	closing   *time.Timer // for the next drain_timeout; nil: there is none
 	ended     bool        // by Destruct
+	unfollow  func()      // ends the look at what is stored; nil: nobody looks
 	checks    []*checking // of inForce
 	lastID    int
 	// emitters are those of the configurations that run, the latest last.
@@ -195,6 +200,7 @@ func (r *Runtime) drop(g *generation) {
 	}
 	r.followLocked()
 	r.watchLocked()
+	r.followStoredLocked()
 }
 
 // applyLocked makes g the generation in force. One that is equal to the one
@@ -240,6 +246,7 @@ func (r *Runtime) enforcedLocked(g *generation) {
 	}
 	r.followLocked()
 	r.watchLocked()
+	r.followStoredLocked()
 }
 
 func (r *Runtime) addressesLocked() map[string]bool {

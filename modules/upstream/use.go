@@ -24,12 +24,58 @@ func Use(ctx caddy.Context, name string) (*Runtime, error) {
 		return nil, fmt.Errorf("group %s has sticky, which works with HTTP requests: stream cannot use it; use hash or ip_hash, or a group of its own", name)
 	}
 	for _, s := range g.Servers {
-		if s.Service == "" && !hasPort(s.Address) {
-			return nil, fmt.Errorf("group %s: server %s has no port: a group that stream uses needs one on every line", name, s.Address)
+		if err := s.needsPort(); err != nil {
+			return nil, fmt.Errorf("group %s: %w", name, err)
 		}
 	}
 	warnKey(ctx.Logger(&App{}), name, "stream", g.method, inStream)
-	return acquire(runtimeKey{name: name})
+	r, err := acquire(runtimeKey{name: name})
+	if err != nil {
+		return nil, err
+	}
+	if err := r.checkPorts(ctx, g); err != nil {
+		_ = r.release()
+		return nil, err
+	}
+	r.portless.Add(1)
+	return r, nil
+}
+
+// checkPorts looks for ports in what was added at run time: in what g would leave in
+// force, or, before anything runs, in what is stored, which is no reason not to
+// start.
+func (r *Runtime) checkPorts(ctx caddy.Context, g *Group) error {
+	r.mu.Lock()
+	running, lines := len(r.stack) > 0, g.lines
+	if running && r.inForce.digest == g.digest {
+		lines = r.inForce.lines
+	}
+	r.mu.Unlock()
+	err := needPorts(lines)
+	switch {
+	case err == nil:
+		return nil
+	case running:
+		return fmt.Errorf("group %s: %w; it was added at run time: remove it first", g.name, err)
+	}
+	return g.forgetStored(ctx, err)
+}
+
+// needsPort is the error of a server without a port where a stream uses the group.
+func (s *Server) needsPort() error {
+	if s.Service != "" || hasPort(s.Address) {
+		return nil
+	}
+	return fmt.Errorf("server %s has no port: a group that stream uses needs one on every line", s.Address)
+}
+
+func needPorts(lines []line) error {
+	for _, l := range lines {
+		if err := l.server.needsPort(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func hasPort(address string) bool {
@@ -78,6 +124,7 @@ func UseAddresses(ctx caddy.Context, kind string, addresses []string) (*Runtime,
 		_ = r.release()
 		return nil, err
 	}
+	r.portless.Add(1)
 	return r, nil
 }
 
@@ -92,7 +139,10 @@ func countOf(list []string, s string) int {
 }
 
 // Release gives back the reference that Use took.
-func (r *Runtime) Release() error { return r.release() }
+func (r *Runtime) Release() error {
+	r.portless.Add(-1)
+	return r.release()
+}
 
 // Logger returns the logger of the group's events.
 func (r *Runtime) Logger() *zap.Logger { return r.logger.Load() }
