@@ -175,7 +175,7 @@ func (p *proxy) storm(addresses []string, rate int, length time.Duration) int {
 					call("POST", path, fmt.Sprintf(`{"id":%q,"address":%q}`, id, addresses[w]), 201)
 					there = true
 				case k < 2 || time.Since(start) >= length:
-					call("DELETE", path+"/"+id, "", 204)
+					call("DELETE", path+"/"+id, "", 200)
 					there = false
 				case k < 6:
 					call("PATCH", path+"/"+id, fmt.Sprintf(`{"weight":%d}`, 1+rand.IntN(5)), 200)

@@ -62,7 +62,7 @@ func TestMetricsCountOverReloads(t *testing.T) {
 	if got := p.metric("server_connections_total", label("good", good.Addr())); got == "" {
 		t.Error("no connections are counted")
 	}
-	p.change(204, "DELETE", "/upstream/groups/app/servers/dead", "")
+	p.change(200, "DELETE", "/upstream/groups/app/servers/dead", "")
 	if got := p.metric("server_tries_total", label("dead", dead)); got != "" {
 		t.Errorf("a removed server has %s tries, want no series", got)
 	}

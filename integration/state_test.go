@@ -178,7 +178,7 @@ func TestCaddysThatShareAStorageFollowEachOther(t *testing.T) {
 	if got := one.list(); got != "a=1 b=1 c=7" {
 		t.Errorf("a change shows what another has stored: %s, want c=7", got)
 	}
-	one.change(204, "DELETE", "/upstream/groups/app/servers/b", "")
+	one.change(200, "DELETE", "/upstream/groups/app/servers/b", "")
 	testnet.Eventually(t, 30*time.Second, "the second to follow", func() bool { return two.list() == "a=1 c=7" })
 	if got := two.bodies(16, "/"); strings.Contains(got, "b") {
 		t.Errorf("answers %s, want none from b", got)

@@ -270,9 +270,14 @@ func (c *client) answer(raw []byte, err error, format string, args ...any) error
 	}
 	if c.json {
 		_, err = c.out.Write(raw)
-	} else {
-		_, err = fmt.Fprintf(c.out, format+"\n", args...)
+		return err
 	}
+	text := fmt.Sprintf(format, args...)
+	var change struct{ Lasts string }
+	if json.Unmarshal(raw, &change) == nil && change.Lasts != "" {
+		text += "; this lasts " + change.Lasts
+	}
+	_, err = fmt.Fprintln(c.out, text)
 	return err
 }
 

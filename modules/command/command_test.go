@@ -71,6 +71,10 @@ func TestCommandsMakeTheRequestsTheySay(t *testing.T) {
 			_, _ = io.WriteString(w, `{"error":"no group \"nope\""}`)
 			return
 		}
+		if strings.Contains(r.URL.Path, "stays") {
+			_, _ = io.WriteString(w, `{"lasts":"until tomorrow"}`)
+			return
+		}
 		_, _ = io.WriteString(w, `{"groups":[]}`)
 	}))
 	defer admin.Close()
@@ -93,6 +97,13 @@ func TestCommandsMakeTheRequestsTheySay(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s asks %q, want %q", c.args, got, c.want)
 		}
+	}
+	out, err := run(t, admin, "drain stays a")
+	if want := "changed a of stays; this lasts until tomorrow\n"; err != nil || out != want {
+		t.Errorf("drain prints %q, %v; want %q", out, err, want)
+	}
+	if out, err := run(t, admin, "drain stays a --json"); err != nil || out != `{"lasts":"until tomorrow"}` {
+		t.Errorf("drain --json prints %q, %v", out, err)
 	}
 	if _, err := run(t, admin, "remove nope a"); err == nil || err.Error() != `no group "nope"` {
 		t.Errorf("error = %v, want the API's own words", err)

@@ -137,7 +137,7 @@ const lasting = "until the configuration of this group changes, or Caddy stops"
 
 // changed is the answer to a change.
 type changed struct {
-	Server *Server `json:"server"`
+	Server *Server `json:"server,omitempty"` // as it is now
 	Lasts  string  `json:"lasts"`
 }
 
@@ -168,10 +168,8 @@ func (adminAPI) server(w http.ResponseWriter, r *http.Request, rt *Runtime, id s
 		if err != nil {
 			return err
 		}
-		rt.lasts()
 		w.Header().Set("ETag", tag)
-		w.WriteHeader(http.StatusNoContent)
-		return nil
+		return writeJSON(w, changed{Lasts: rt.lasts()})
 	}
 	s, tag, err := rt.serverState(id, time.Now())
 	if err != nil {
