@@ -56,6 +56,7 @@ var (
 
 	mUp        = metric("server_up", "1 if the server can be used, else 0. A full one can.", serverLabels)
 	mActive    = metric("server_active", "Requests and sessions in progress.", serverLabels)
+	mFailed    = metric("server_failed_check", "1 for each active check that has the server out.", serverLabels, "check")
 	mTries     = metric("server_tries_total", "Tries at the server.", serverLabels)
 	mRetries   = metric("server_retries_total", "Tries that followed one at another server.", serverLabels)
 	mFailures  = metric("server_failures_total", "Failed tries, by nginx's words.", serverLabels, "reason")
@@ -71,7 +72,7 @@ var (
 )
 
 var allMetrics = []*prometheus.Desc{
-	mRequests, mRefused, mGRetries, mQueue, mServers, mUsable, mUp, mActive, mTries, mRetries, mFailures, mResponses,
+	mRequests, mRefused, mGRetries, mQueue, mServers, mUsable, mUp, mFailed, mActive, mTries, mRetries, mFailures, mResponses,
 	mSessions, mSent, mReceived, mIdle, mCreated, mReused, mHeader, mResponse,
 }
 
@@ -163,6 +164,7 @@ func (s *sink) server(p *peer.State, labels []string, kept *KeepaliveState, now 
 		up = 1
 	}
 	s.gauge(mUp, up, labels)
+	s.failedChecks(p, labels)
 	s.gauge(mActive, float64(p.Conns), labels)
 	s.count(mTries, p.Picks, labels)
 	s.count(mRetries, p.Retries, labels)
@@ -184,6 +186,17 @@ func (s *sink) server(p *peer.State, labels []string, kept *KeepaliveState, now 
 	}
 	s.histogram(mHeader, p.Stats.Header.Load(), labels)
 	s.histogram(mResponse, p.Stats.Response.Load(), labels)
+}
+
+// failedChecks counts checks of one name as one: they ask different things.
+func (s *sink) failedChecks(p *peer.State, labels []string) {
+	seen := map[string]bool{}
+	for _, c := range p.Checks {
+		if !seen[c.Check] {
+			seen[c.Check] = true
+			s.send(mFailed, prometheus.GaugeValue, 1, labels, c.Check)
+		}
+	}
 }
 
 func (s *sink) histogram(d *prometheus.Desc, h *peer.Histogram, labels []string) {

@@ -5,6 +5,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -38,6 +39,11 @@ func TestListsOfOneNameAndServersOfOneAddressAreSeriesOfTheirOwn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		for range 2 { // two checks of one name
+			c := r.group.AddCheck(peer.CheckOptions{Name: "http /"}, time.Now())
+			c.Fail(l.Peer(), errors.New("status 500"), time.Now())
+			defer c.End(time.Now())
+		}
 		l.Peer().Stats.Answered(204)
 		peer.Record(&l.Peer().Stats.Response, time.Millisecond, time.Now())
 		l.Done(peer.Failed, time.Now())
@@ -51,6 +57,9 @@ func TestListsOfOneNameAndServersOfOneAddressAreSeriesOfTheirOwn(t *testing.T) {
 	for _, f := range families {
 		if f.GetName() == "caddy_upstream_server_tries_total" && len(f.GetMetric()) != 24 {
 			t.Errorf("%d series of tries, want 24", len(f.GetMetric()))
+		}
+		if f.GetName() == "caddy_upstream_server_failed_check" && len(f.GetMetric()) != 12 {
+			t.Errorf("%d series of failed checks, want 12", len(f.GetMetric()))
 		}
 	}
 }
