@@ -52,8 +52,12 @@ func (a *authority) newKey() *ecdsa.PrivateKey {
 	return key
 }
 
+// sign makes a certificate that is good for an hour, unless the template says
+// when.
 func (a *authority) sign(template, parent *x509.Certificate, key *ecdsa.PrivateKey) *x509.Certificate {
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	if template.NotAfter.IsZero() {
+		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	}
 	signer := a.key
 	if parent == nil {
 		parent, signer = template, key
@@ -80,11 +84,20 @@ func (a *authority) write(name, kind string, der []byte) string {
 // issue makes a certificate for a name, and its files.
 func (a *authority) issue(name string) (cert tls.Certificate, certFile, keyFile string) {
 	a.t.Helper()
+	return a.issueUntil(name, time.Time{})
+}
+
+// issueUntil is issue for one that is good for two hours until end.
+func (a *authority) issueUntil(name string, end time.Time) (cert tls.Certificate, certFile, keyFile string) {
+	a.t.Helper()
 	key := a.newKey()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	if !end.IsZero() {
+		template.NotBefore, template.NotAfter = end.Add(-2*time.Hour), end
 	}
 	if ip := net.ParseIP(name); ip != nil {
 		template.IPAddresses = []net.IP{ip}
