@@ -116,7 +116,7 @@ func (r *Runtime) add(ctx context.Context, match string, s *Server) (string, err
 		case indexOf(lines, s.id()) >= 0:
 			return nil, refuse(http.StatusConflict, "server %s is there already", s.id())
 		case s.Resolve && r.inForce.resolver == nil:
-			return nil, refuse(http.StatusBadRequest, "server %s: resolve: no resolver is in this build", s.id())
+			return nil, &changeError{http.StatusBadRequest, errNoResolver(s)}
 		}
 		return append(lines, line{server: s, peers: peers}), nil
 	})

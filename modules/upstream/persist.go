@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -110,7 +111,7 @@ func (g *Group) restore(ctx caddy.Context) error {
 	}
 	var lines []line
 	if err == nil && servers != nil {
-		lines, err = resolveLines(ctx, servers, g.runtime)
+		lines, err = g.readStored(ctx, servers)
 	}
 	switch {
 	case err != nil:
@@ -123,6 +124,28 @@ func (g *Group) restore(ctx caddy.Context) error {
 		g.configured, g.lines = g.lines, lines
 	}
 	return nil
+}
+
+// readStored reads servers that were stored, by another build perhaps.
+func (g *Group) readStored(ctx context.Context, servers []*Server) ([]line, error) {
+	lines, err := resolveLines(ctx, servers, g.runtime)
+	if err != nil || g.resolver != nil {
+		return lines, err
+	}
+	return lines, needNoResolver(lines)
+}
+
+func needNoResolver(lines []line) error {
+	if i := slices.IndexFunc(lines, func(l line) bool { return l.server.Resolve }); i >= 0 {
+		return errNoResolver(lines[i].server)
+	}
+	return nil
+}
+
+// errNoResolver refuses a server that is to be followed. A group has a resolver
+// whenever its build has one.
+func errNoResolver(s *Server) error {
+	return fmt.Errorf("server %s: resolve: no resolver is in this build", s.id())
 }
 
 // forgetStored puts the configured servers in the place of stored ones that cannot

@@ -390,3 +390,18 @@ func TestLinesThatCannotResolveAreRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestStoredServersThatNothingCanFollowAreNotUsed(t *testing.T) {
+	stored := []*Server{{Address: "10.0.0.1:80"}, {Address: "app.test:80", Resolve: true}}
+	g := &Group{runtime: held(t, "stored")}
+	if lines, err := g.readStored(t.Context(), stored); err == nil || err.Error() != "server app.test:80: resolve: no resolver is in this build" {
+		t.Errorf("%d lines, %v, want the error that a build without resolvers gives", len(lines), err)
+	}
+	if lines, err := g.readStored(t.Context(), stored[:1]); err != nil || len(lines) != 1 {
+		t.Errorf("%d lines, %v, want the one that needs no resolver", len(lines), err)
+	}
+	g.resolver = newScript()
+	if lines, err := g.readStored(t.Context(), stored); err != nil || len(lines) != 2 {
+		t.Errorf("%d lines, %v, want both", len(lines), err)
+	}
+}

@@ -6,8 +6,6 @@ package upstream
 import (
 	"bytes"
 	"context"
-	"fmt"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -141,8 +139,8 @@ func (r *Runtime) allowedLocked(lines []line) error {
 			return err
 		}
 	}
-	if r.inForce.resolver == nil && slices.ContainsFunc(lines, func(l line) bool { return l.server.Resolve }) {
-		return fmt.Errorf("resolve: group %s has no resolver: give its configuration one", r.key.name)
+	if r.inForce.resolver == nil {
+		return needNoResolver(lines)
 	}
 	return nil
 }
