@@ -255,7 +255,7 @@ func TestChecksAreNoRequests(t *testing.T) {
 	p := serve(t, group("app", "least_conn", b.Addr()+" id=b max_conns=1", "health_check uri=/up interval=100ms timeout=1s")+
 		group("other", b.Addr(), "health_check uri=/up interval=100ms timeout=1s"), "proxy_pass app\n\troute /other {\n\t\tproxy_pass other\n\t}")
 	checks := 0
-	testnet.Eventually(t, 20*time.Second, "ten checks", func() bool {
+	testnet.Eventually(t, 30*time.Second, "ten checks", func() bool {
 		if s := p.checkedServer("b"); s.Conns != 0 || s.Picks != 0 || s.State != "up" {
 			t.Fatalf("state %+v while it is only checked", s)
 		}
@@ -311,10 +311,10 @@ func TestAReloadInTheMiddleOfChecksAndLookupsLeavesNothing(t *testing.T) {
 		p.MustReload(text(n, mute.Addr()+" id=mute", "server slow.test:80 resolve",
 			fmt.Sprintf("resolver %s timeout=%ds", d.Addr(), 30+n), fmt.Sprintf("health_check interval=%d0s timeout=30s", n),
 			fmt.Sprintf("health_check grpc interval=%d0s timeout=30s", n)), nil)
-		testnet.Eventually(t, 10*time.Second, "a look-up", func() bool { return d.Asked("slow.test") >= n })
+		testnet.Eventually(t, 30*time.Second, "a look-up", func() bool { return d.Asked("slow.test") >= n })
 	}
 	p.MustReload(text(9), nil)
-	p.AssertReturnsTo(base, 10*time.Second)
+	p.AssertReturnsTo(base, 30*time.Second)
 }
 
 func TestOnFailClosesTheSessionsOfAServerThatFails(t *testing.T) {
@@ -344,6 +344,6 @@ func TestOnFailClosesTheSessionsOfAServerThatFails(t *testing.T) {
 		if _, err := fmt.Fprint(s, "still here\n"); err != nil {
 			t.Error(err)
 		}
-		testnet.Eventually(t, 10*time.Second, "the line at the server", func() bool { return len(echo.Received()) > 0 })
+		testnet.Eventually(t, 30*time.Second, "the line at the server", func() bool { return len(echo.Received()) > 0 })
 	}
 }

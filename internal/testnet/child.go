@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"testing"
@@ -17,6 +18,16 @@ import (
 
 // childEnv tells the test binary to be Caddy.
 const childEnv = "TESTNET_RUN_CADDY"
+
+// resolverEnv names the name server that is the system's for a child.
+const resolverEnv = "TESTNET_RESOLVER"
+
+// BeTheSystems makes d the system's name server for each Caddy that the test
+// starts from now on.
+func (d *DNS) BeTheSystems(t *testing.T) {
+	t.Helper()
+	t.Setenv(resolverEnv, d.Addr())
+}
 
 // Main is the whole TestMain of a package that starts Caddy.
 func Main(m *testing.M) {
@@ -31,6 +42,11 @@ func RunIfChild() {
 		return
 	}
 	os.Unsetenv(childEnv)
+	if addr := os.Getenv(resolverEnv); addr != "" {
+		net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}}
+	}
 	caddycmd.Main()
 	os.Exit(0)
 }

@@ -119,7 +119,7 @@ func TestManyNamesAreLookedUpAtOnce(t *testing.T) {
 		_, err := resolveLines(t.Context(), servers, unknown{})
 		done <- err
 	}()
-	testnet.Eventually(t, 5*time.Second, "a question about every name", func() bool {
+	testnet.Eventually(t, 30*time.Second, "a question about every name", func() bool {
 		return !slices.ContainsFunc(servers, func(s *Server) bool { return d.Asked(s.Address) == 0 })
 	})
 	d.Hold(false)
