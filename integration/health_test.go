@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -252,8 +253,8 @@ func (p *proxy) assertIll(group, id, reason string) {
 
 func TestChecksAreNoRequests(t *testing.T) {
 	b := testnet.NewBackendFunc(t, apart("b", testnet.Answer{Body: "ok", Delay: 100 * time.Millisecond}))
-	p := serve(t, group("app", "least_conn", b.Addr()+" id=b max_conns=1", "health_check uri=/up interval=100ms timeout=1s")+
-		group("other", b.Addr(), "health_check uri=/up interval=100ms timeout=1s"), "proxy_pass app\n\troute /other {\n\t\tproxy_pass other\n\t}")
+	p := serve(t, group("app", "least_conn", b.Addr()+" id=b max_conns=1", "health_check uri=/up interval=100ms timeout=30s")+
+		group("other", b.Addr(), "health_check uri=/up interval=100ms timeout=30s"), "proxy_pass app\n\troute /other {\n\t\tproxy_pass other\n\t}")
 	checks := 0
 	testnet.Eventually(t, 30*time.Second, "ten checks", func() bool {
 		if s := p.checkedServer("b"); s.Conns != 0 || s.Picks != 0 || s.State != "up" {
@@ -277,18 +278,17 @@ func TestChecksAreNoRequests(t *testing.T) {
 }
 
 func TestAPassedCheckEndsATimeOut(t *testing.T) {
-	sick := true
+	var well atomic.Bool
 	b := testnet.NewBackendFunc(t, func(r testnet.Request) testnet.Answer {
-		if r.Target() == "/fail" && sick {
-			sick = false
+		if r.Target() == "/fail" && well.CompareAndSwap(false, true) {
 			return testnet.Answer{Raw: "x", Then: testnet.Close}
 		}
 		return testnet.Answer{Body: "b"}
 	})
 	a := testnet.NewBackend(t, testnet.Answer{Body: "a"})
-	p := serve(t, group("app", b.Addr()+" id=b fail_timeout=1h", a.Addr()+" id=a", "health_check uri=/up interval=500ms"), "proxy_pass app")
+	p := serve(t, group("app", b.Addr()+" id=b fail_timeout=1h", a.Addr()+" id=a", "health_check uri=/up interval=500ms timeout=30s"), "proxy_pass app")
 	p.waitState("b", "up")
-	for sick {
+	for !well.Load() {
 		p.get("/fail")
 	}
 	p.logs("server temporarily disabled", "app", 1)
@@ -326,7 +326,7 @@ func TestOnFailClosesTheSessionsOfAServerThatFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := serveStream(t, group("app", echo.Addr()+" id=e",
-			fmt.Sprintf("health_check tcp address=%s:%s interval=200ms on_fail=%s", host, port, mode)),
+			fmt.Sprintf("health_check tcp address=%s:%s interval=200ms timeout=30s on_fail=%s", host, port, mode)),
 			"server "+front("s")+" {\n\t\t\tproxy_pass app\n\t\t}")
 		p.waitState("e", "up")
 		s := open(t, "tcp", p.Addr("s"))

@@ -34,7 +34,7 @@ func checked(b *testnet.Backend) bool {
 func TestChecksTalkTLSAsTheHandlersOfTheirGroupDo(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
-	grouped := func(line string) string { return group("app", line+" id=s", "health_check uri=/up interval=200ms") }
+	grouped := func(line string) string { return group("app", line+" id=s", "health_check uri=/up interval=200ms timeout=30s") }
 	for name, front := range map[string]func() (*testnet.Backend, string){
 		"proxy_pass": func() (*testnet.Backend, string) {
 			b := secured(t, ca, "app.test")
@@ -75,7 +75,7 @@ func TestACheckFollowsItsHandlersOverReloads(t *testing.T) {
 	ca, stranger := newAuthority(t), newAuthority(t)
 	b := secured(t, ca, "app.test")
 	text := func(site string) string {
-		return config(group("app", b.Addr()+" id=s", "health_check interval=200ms"), site)
+		return config(group("app", b.Addr()+" id=s", "health_check interval=200ms timeout=30s"), site)
 	}
 	trusting := func(a *authority) string {
 		return text(fmt.Sprintf("\tproxy_pass https://app {\n\t\ttls_trust_pool file %s\n\t\ttls_server_name app.test\n\t}", a.file))
@@ -124,7 +124,7 @@ func TestHandlersThatDifferInTLSMakeTheCheckSayWhatItDoes(t *testing.T) {
 	plain := testnet.NewBackend(t, named("plain"))
 	_, plainPort, _ := strings.Cut(plain.Addr(), ":")
 	text := func(check string) string {
-		return config(group("app", b.Addr()+" id=s", check+" interval=200ms"), fmt.Sprintf(`
+		return config(group("app", b.Addr()+" id=s", check+" interval=200ms timeout=30s"), fmt.Sprintf(`
 	proxy_pass /a https://app {
 		tls_trust_pool file %s
 		tls_server_name app.test
