@@ -34,7 +34,9 @@ func checked(b *testnet.Backend) bool {
 func TestChecksTalkTLSAsTheHandlersOfTheirGroupDo(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
-	grouped := func(line string) string { return group("app", line+" id=s", "health_check uri=/up interval=200ms timeout=30s") }
+	grouped := func(line string) string {
+		return group("app", line+" id=s", "health_check uri=/up interval=200ms timeout=30s")
+	}
 	for name, front := range map[string]func() (*testnet.Backend, string){
 		"proxy_pass": func() (*testnet.Backend, string) {
 			b := secured(t, ca, "app.test")
