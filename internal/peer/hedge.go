@@ -3,13 +3,15 @@
 
 package peer
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Hedge picks a second peer while the connection to the first one, held by
-// slow, is still not there. Both leases are open then, each with an outcome of
-// its own, and slow may end after the session does. From here to that end slow's
-// peer is not eligible for anybody. The error is ErrNoPeers if there is no
-// other peer, no try left for it, or slow has ended; then nothing has changed.
+// slow, is still not there, and parks slow. Both leases are open then, each with
+// an outcome of its own. The error is ErrNoPeers if there is no other peer, no
+// try left for it, or slow has ended or is parked; then nothing has changed.
 func (s *Session) Hedge(slow *Lease, now time.Time) (*Lease, error) {
 	g, p := s.group, slow.peer
 	g.mu.Lock()
@@ -29,8 +31,72 @@ func (s *Session) Hedge(slow *Lease, now time.Time) (*Lease, error) {
 		return nil, err
 	}
 	l.TriesLeft = s.tries - s.hedging - 2
-	slow.hedged = true
-	p.hedges++
-	s.hedging++
+	s.parkLocked(slow)
 	return l, nil
+}
+
+// Park says that nobody waits for the connection that l stands for, which is
+// still being made: l may end after the session does. Until it ends or is
+// resumed its peer is not eligible for anybody. It reports false if l has ended
+// or is parked already.
+func (s *Session) Park(l *Lease, now time.Time) bool {
+	g, p := s.group, l.peer
+	g.mu.Lock()
+	defer g.unlockAt(now)
+	p.attentive.Store(true) // as in Hedge
+	defer p.refreshLocked(now)
+	if l.hedged || l.done.Load() {
+		return false
+	}
+	s.parkLocked(l)
+	return true
+}
+
+func (s *Session) parkLocked(l *Lease) {
+	l.hedged = true
+	l.peer.hedges++
+	s.hedging++
+}
+
+// Resume makes l, which was parked, the session's lease again: its connection
+// is there.
+func (s *Session) Resume(l *Lease, now time.Time) {
+	g := s.group
+	g.mu.Lock()
+	defer g.unlockAt(now)
+	if l.done.Load() {
+		return
+	}
+	s.resumeLocked(l)
+	l.peer.refreshLocked(now)
+}
+
+func (s *Session) resumeLocked(l *Lease) {
+	if l.hedged {
+		l.hedged = false
+		l.peer.hedges--
+		s.hedging--
+	}
+}
+
+// unparkLocked is called when l ends. A peer that was parked and let go without
+// having been sent anything counts as not tried.
+func (s *Session) unparkLocked(l *Lease, o Outcome) {
+	if l.hedged && o == None {
+		if i := slices.Index(s.tried, l.peer); i >= 0 {
+			s.tried = slices.Delete(s.tried, i, i+1)
+		}
+	}
+	s.resumeLocked(l)
+}
+
+// MayHedge reports whether the time for further tries is not over.
+func (s *Session) MayHedge(n *NextPolicy, now time.Time) bool {
+	return n.Timeout <= 0 || now.Sub(s.started) < n.Timeout
+}
+
+// MayAwait reports whether, after a try that ended with event, the request may
+// go over the connection of a parked lease. Without anything sent it always may.
+func (s *Session) MayAwait(n *NextPolicy, event Conditions, p Progress, now time.Time) bool {
+	return !p.Sent || s.allowed(n, event, p, now)
 }

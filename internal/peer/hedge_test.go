@@ -113,6 +113,83 @@ func TestAHedgeComesTooLateForALeaseThatHasEnded(t *testing.T) {
 	}
 }
 
+func TestAConnectionThatComesAfterAllIsTheSessionsAgain(t *testing.T) {
+	g := peertest.Group(t, peer.Config{Method: peertest.RoundRobin{}, Servers: plain(3)}, peer.Options{})
+	s, slow := begin(t, g, peer.SessionOptions{}, t0)
+	fast, err := s.Hedge(slow, t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.Park(fast, t0) || s.Park(fast, t0) {
+		t.Error("Park() = false, or true for a lease that is parked")
+	}
+	s.Resume(slow, t0)
+	if a, b := state(t, g, "s0").Hedged, state(t, g, "s1").Hedged; a || !b {
+		t.Errorf("hedged: %v, %v, want the one that is parked only", a, b)
+	}
+	if got := shares(g, 100, t0); got["s0"] == 0 || got["s1"] != 0 {
+		t.Errorf("shares = %v, want some for s0 and none for s1", got)
+	}
+	slow.Done(peer.Success, t0)
+	fast.Done(peer.Failed, t0)
+	if s.Park(fast, t0) {
+		t.Error("a lease that has ended was parked")
+	}
+	peertest.Idle(t, g)
+}
+
+// TestAParkedServerThatWasSentNothingCanBeTried: its connection came too late,
+// and then the faster server failed.
+func TestAParkedServerThatWasSentNothingCanBeTried(t *testing.T) {
+	for o, want := range map[peer.Outcome]error{peer.None: nil, peer.Failed: peer.ErrNoPeers} {
+		g := peertest.Group(t, peer.Config{Method: peertest.RoundRobin{}, Servers: plain(2)}, peer.Options{})
+		s, slow := begin(t, g, peer.SessionOptions{}, t0)
+		fast, err := s.Hedge(slow, t0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow.Done(o, t0)
+		fast.Done(peer.Failed, t0)
+		policy := &peer.NextPolicy{Conditions: peer.DefaultConditions}
+		if got := s.MayRetry(policy, peer.OnError, peer.Progress{}, t0); got != (want == nil) {
+			t.Errorf("outcome %v: MayRetry() = %v", o, got)
+		}
+		l, err := s.Next(t0)
+		if err != want {
+			t.Fatalf("outcome %v: Next() = %v, want %v", o, err, want)
+		}
+		if l != nil && l.Peer() != slow.Peer() {
+			t.Errorf("Next() = %s, want s0", l.Peer().ID())
+		}
+		if l != nil {
+			l.Done(peer.Success, t0)
+		}
+		peertest.Idle(t, g)
+	}
+}
+
+func TestWhatMayFollowASlowConnection(t *testing.T) {
+	g := peertest.Group(t, peer.Config{Method: peertest.RoundRobin{}, Servers: plain(2)}, peer.Options{})
+	s, l := begin(t, g, peer.SessionOptions{}, t0)
+	defer l.Done(peer.Success, t0)
+	limited := &peer.NextPolicy{Conditions: peer.DefaultConditions, Timeout: 3 * time.Second}
+	if !s.MayHedge(limited, at(2*time.Second)) || s.MayHedge(limited, at(3*time.Second)) || !s.MayHedge(&peer.NextPolicy{}, at(time.Hour)) {
+		t.Error("MayHedge() does not follow the time for further tries")
+	}
+	off := &peer.NextPolicy{}
+	if !s.MayAwait(off, peer.OnError, peer.Progress{}, at(time.Hour)) {
+		t.Error("nothing was sent: MayAwait() = false")
+	}
+	sent := peer.Progress{Sent: true, Replayable: true}
+	if s.MayAwait(off, peer.OnError, sent, t0) || s.MayAwait(limited, peer.OnError, sent, t0) {
+		t.Error("what was sent and may not be repeated: MayAwait() = true")
+	}
+	sent.Idempotent = true
+	if !s.MayAwait(limited, peer.OnError, sent, t0) {
+		t.Error("what was sent and may be repeated: MayAwait() = false")
+	}
+}
+
 // TestHedgesAndEndsThatCrossLoseNothing: the dial ends, without a lock, while
 // the hedge is being made.
 func TestHedgesAndEndsThatCrossLoseNothing(t *testing.T) {

@@ -25,7 +25,7 @@ type Lease struct {
 	peer     *Peer
 	observer Observer
 	times    [metrics]time.Duration // guarded by the group's lock
-	hedged   bool                   // guarded by the group's lock
+	hedged   bool                   // parked; guarded by the group's lock
 	counted  bool                   // in Group.active
 	retry    bool                   // in Group.retrying
 	done     atomic.Bool
@@ -91,10 +91,7 @@ func (g *Group) settle(p *Peer, now time.Time) {
 
 func (g *Group) doneLocked(l *Lease, o Outcome, now time.Time) {
 	p, s := l.peer, l.session
-	if l.hedged {
-		p.hedges--
-		s.hedging--
-	}
+	s.unparkLocked(l, o)
 	l.ended(o, now)
 	switch {
 	case o == None:

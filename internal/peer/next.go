@@ -120,7 +120,7 @@ func (s *Session) allowed(n *NextPolicy, event Conditions, p Progress, now time.
 	case p.Sent && !p.Idempotent && n.Conditions&NonIdempotent == 0:
 		return false
 	}
-	return n.Timeout <= 0 || now.Sub(s.started) < n.Timeout
+	return s.MayHedge(n, now)
 }
 
 // left is the number of tries that are left, the open one included; own is 1

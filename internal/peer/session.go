@@ -41,7 +41,7 @@ type Session struct {
 	tries   int       // left; guarded by the group's lock
 	picked  bool      // has had a peer
 	backup  bool      // walks the backup list
-	hedging int       // leases that Hedge has made up for; guarded by the group's lock
+	hedging int       // leases that are parked; guarded by the group's lock
 	tried   []*Peer
 	state   [4]uint64
 	pass    Pass
