@@ -15,8 +15,8 @@ import (
 	"github.com/caddy-upstream/caddy-upstream/internal/testnet"
 )
 
-// gated is a backend whose checks wait until the gate opens.
-func gated(t *testing.T, name string, gate <-chan struct{}) *testnet.Backend {
+// hesitant is a backend whose checks wait until the gate opens.
+func hesitant(t *testing.T, name string, gate <-chan struct{}) *testnet.Backend {
 	t.Helper()
 	return testnet.NewBackendFunc(t, func(r testnet.Request) testnet.Answer {
 		if r.Target() == "/up" {
@@ -37,7 +37,7 @@ func TestMandatoryKeepsServersOutUntilTheyHavePassed(t *testing.T) {
 			var b [3]*testnet.Backend
 			for i := range b {
 				open[i] = make(chan struct{})
-				b[i] = gated(t, string(rune('a'+i)), open[i])
+				b[i] = hesitant(t, string(rune('a'+i)), open[i])
 				t.Cleanup(func() {
 					select {
 					case <-open[i]:

@@ -27,6 +27,7 @@ var (
 	errNoAddress = errors.New("the request names no server (no reverseproxy.DialInfo)")
 	errProtocol  = errors.New("server does not speak HTTP/1.1 over TLS")
 	errNetwork   = errors.New("network is not one that HTTP/1.1 runs over")
+	errParked    = errors.New("it goes on in the background")
 )
 
 // target is where a request goes, and how.
@@ -80,12 +81,15 @@ func (d *dialing) Abort() { d.cancel() }
 
 // open connects to g. connect_timeout covers the TLS handshake too.
 func (t *Transport) open(x *trip, g *target) (*conn, *exchange.Error) {
+	if x.a.Race != nil {
+		return t.await(x, g)
+	}
 	ctx, cancel := context.WithTimeout(x.req.Context(), t.connectTimeout)
 	defer cancel()
 	if !x.a.Attach(&dialing{cancel}) {
 		return nil, x.gone("connect")
 	}
-	c, op, err := t.connect(ctx, x.req, g)
+	c, op, err := t.connect(ctx, t.proxyHeader(x.req), g)
 	aborted := x.a.Detach()
 	if err == nil && !aborted {
 		return c, nil
@@ -99,17 +103,18 @@ func (t *Transport) open(x *trip, g *target) (*conn, *exchange.Error) {
 	return nil, &exchange.Error{Kind: connectKind(ctx, err), Op: op, Err: err}
 }
 
-// connect returns the operation that failed with the error.
-func (t *Transport) connect(ctx context.Context, req *http.Request, g *target) (c *conn, op string, err error) {
+// connect returns the operation that failed with the error. It may run when the
+// request has ended.
+func (t *Transport) connect(ctx context.Context, header *proxyproto.Header, g *target) (c *conn, op string, err error) {
 	raw, err := t.dialer.DialContext(ctx, g.network, g.address)
 	if err != nil {
 		return nil, "connect", err
 	}
 	c = newConn(raw, time.Now())
-	if t.ProxyProtocol != "" {
+	if header != nil {
 		c.wd, _ = ctx.Deadline()
 		_ = raw.SetWriteDeadline(c.wd)
-		if _, err = t.proxyHeader(req).WriteTo(raw); err != nil {
+		if _, err = header.WriteTo(raw); err != nil {
 			c.closeNow()
 			return nil, "proxy protocol", err
 		}
@@ -145,10 +150,13 @@ func (t *Transport) handshake(ctx context.Context, c *conn, g *target) error {
 	return nil
 }
 
-// proxyHeader describes the client's connection.
+// proxyHeader describes the client's connection, if servers are to be told.
 func (t *Transport) proxyHeader(req *http.Request) *proxyproto.Header {
 	version := byte(2)
-	if t.ProxyProtocol == "v1" {
+	switch t.ProxyProtocol {
+	case "":
+		return nil
+	case "v1":
 		version = 1
 	}
 	info, _ := caddyhttp.GetVar(req.Context(), "reverse_proxy.proxy_protocol_info").(reverseproxy.ProxyProtocolInfo)

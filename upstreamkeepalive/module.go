@@ -366,7 +366,7 @@ func (t *Transport) RequestHeaderOps() *headers.HeaderOps {
 var (
 	_ caddy.Provisioner                                = (*Transport)(nil)
 	_ caddy.CleanerUpper                               = (*Transport)(nil)
-	_ exchange.Exchanger                               = (*Transport)(nil)
+	_ exchange.Racer                                   = (*Transport)(nil)
 	_ exchange.Binder                                  = (*Transport)(nil)
 	_ exchange.ConnCounter                             = (*Transport)(nil)
 	_ clienttls.User                                   = (*Transport)(nil)

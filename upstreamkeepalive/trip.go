@@ -62,12 +62,13 @@ func (t *Transport) Exchange(req *http.Request, a *exchange.Attempt) (*http.Resp
 
 func (x *trip) run() *exchange.Error {
 	err := x.attempt()
+	x.drop()
 	x.buf.free()
 	x.buf = nil
 	if x.req.Body != nil && (x.body == nil || !x.body.orphan()) {
 		_ = x.req.Body.Close()
 	}
-	if err != nil {
+	if err != nil && err.Kind != exchange.Parked {
 		now := time.Now()
 		if x.a.Start.IsZero() {
 			x.a.Start = now
@@ -92,8 +93,11 @@ func (x *trip) attempt() *exchange.Error {
 	if x.a.Start.IsZero() {
 		x.a.Start = time.Now()
 	}
-	c := x.t.idle(&g.key, x.a.Start)
-	reused := c != nil
+	c, reused := x.dialed(&g), false
+	if c == nil {
+		c = x.t.idle(&g.key, x.a.Start)
+		reused = c != nil
+	}
 	for {
 		if c == nil {
 			var e *exchange.Error
@@ -128,6 +132,9 @@ func (x *trip) over(c *conn, reused bool) *exchange.Error {
 	}
 	now := time.Now()
 	x.a.Connected(now)
+	if x.a.Race != nil {
+		x.a.Race.Connected(x.a)
+	}
 	c.requests++
 	c.deadlines(now, x.t.sendTimeout, x.t.readTimeout)
 	werr := x.send()

@@ -27,9 +27,12 @@ const (
 	// Refused: the request cannot be sent safely (a line break in a header
 	// value, an invalid method). Nobody's failure; the client gets Status.
 	Refused
+	// Parked: the connection is still being made and belongs to Attempt.Race;
+	// nothing has been sent, and the attempt may be used for another exchange.
+	Parked
 )
 
-var kindNames = [...]string{"error", "timeout", "invalid_header", "client gone", "client body", "local", "refused"}
+var kindNames = [...]string{"error", "timeout", "invalid_header", "client gone", "client body", "local", "refused", "parked"}
 
 func (k Kind) String() string { return kindNames[k] }
 

@@ -60,6 +60,13 @@ type Attempt struct {
 	// the transport's configuration does not say. Empty: the host of the address.
 	ServerName string
 
+	// Race, if not nil, may end the wait for a connection, for another server's.
+	Race Race
+
+	// Dialed, if not nil, is the connection to use: it was parked, and is there
+	// now. The exchange takes it and sets Dialed to nil.
+	Dialed Pending
+
 	// Start is when the try began, just before connecting. The transport sets
 	// it if it is zero. All durations below count from it.
 	Start time.Time
@@ -94,6 +101,7 @@ type Aborter interface {
 // Reset makes a ready for a further try. No exchange may be using it.
 func (a *Attempt) Reset() {
 	a.Ender, a.StaleFails, a.NoReuse, a.ServerName = nil, false, false, ""
+	a.Race, a.Dialed = nil, nil
 	a.Start, a.Reused = time.Time{}, false
 	for _, v := range []*atomic.Int64{&a.connect, &a.header, &a.response, &a.sent, &a.received} {
 		v.Store(0)

@@ -23,6 +23,7 @@ func (t *Transport) Options(prefixed bool) cfg.Options {
 		conditions:               t.parseConditions,
 		tries:                    cfg.Int(&t.Tries, 0),
 		timeout:                  cfg.DurationOrZero(&t.Timeout),
+		"connect_hedge":          cfg.Duration(&t.ConnectHedge),
 		"request_buffering":      cfg.Word(&t.RequestBuffering, "on", "off"),
 		"request_buffer_size":    cfg.Size(&t.RequestBufferSize, 1),
 		"request_max_temp_file":  cfg.Size(&t.RequestMaxTempFile, 1),
@@ -48,6 +49,7 @@ func (t *Transport) parseConditions(d *caddyfile.Dispenser) error {
 //	    conditions <condition...>
 //	    tries <n>
 //	    timeout <duration>
+//	    connect_hedge <duration>
 //	    request_buffering on|off
 //	    request_buffer_size <size>
 //	    request_max_temp_file <size>

@@ -40,4 +40,17 @@
 // handle_errors, get the buffered body as well, as after nginx's internal
 // redirects. A body that was sent and not buffered is an error there (500), and
 // never taken for an empty one.
+//
+// # Slow connections
+//
+// With connect_hedge, a connection that is not there after that time goes on in
+// the background, and the round trip ends as if it had failed, so that Caddy
+// makes the request for the next server and its name, headers and placeholders
+// are right. That round trip waits for both connections. If the first one comes
+// before the second, it ends in the same way, and the request is made for the
+// first server again, whose connection is used. So nothing is sent before it is
+// known who gets it. A connection that comes too late is kept for others, and
+// one that fails counts against its server, also after the request has ended;
+// the server is left alone until then. A client that leaves before any server is
+// connected ends them all.
 package nextupstream

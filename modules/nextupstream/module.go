@@ -50,6 +50,13 @@ type Transport struct {
 	// no limit.
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 
+	// How long connecting to a server may take before the next one is connected
+	// as well: the first to connect gets the request, and the slow connection goes
+	// on in the background. Each further server is asked after the same time.
+	// Tries and Timeout count those servers, too. It must be shorter than
+	// connect_timeout, and works over `upstream_keepalive` only. Default: 0, off.
+	ConnectHedge caddy.Duration `json:"connect_hedge,omitempty"`
+
 	// Read the whole request body before a server is chosen, so that it can be
 	// sent again: `on` (default) or `off`. Upgrades, gRPC, requests marked
 	// `Incremental: ?1` and requests over HTTP/2 and 3 upstreams are never buffered.
@@ -161,6 +168,9 @@ func (t *Transport) Check() (option string, err error) {
 	if _, ours := t.Inner.(exchange.Exchanger); !ours && t.KeepaliveStale != "" {
 		return "keepalive_stale", errors.New("keepalive_stale does nothing over this transport: it is for upstream_keepalive")
 	}
+	if err := t.checkHedge(); err != nil {
+		return "connect_hedge", err
+	}
 	return "", nil
 }
 
@@ -178,6 +188,8 @@ func (t *Transport) settle() error {
 		return fmt.Errorf("tries %d: must not be negative", t.Tries)
 	case t.Timeout < 0:
 		return fmt.Errorf("timeout %s: must not be negative", time.Duration(t.Timeout))
+	case t.ConnectHedge < 0:
+		return fmt.Errorf("connect_hedge %s: must not be negative", time.Duration(t.ConnectHedge))
 	case !slices.Contains([]string{"", "on", "off"}, t.RequestBuffering):
 		return fmt.Errorf("request_buffering %q: expected on or off", t.RequestBuffering)
 	case !slices.Contains([]string{"", "retry", "fail"}, t.KeepaliveStale):

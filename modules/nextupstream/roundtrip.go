@@ -44,9 +44,13 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if w == nil { // Caddy's active health checks
 		return t.Inner.RoundTrip(req)
 	}
-	res, err := t.roundTrip(req, w, try)
+	race := t.raceFor(w, try)
+	res, err := t.roundTrip(req, w, try, race)
 	if !goesOn(err) {
 		w.SetCookie()
+		if race != nil {
+			race.settle()
+		}
 	}
 	return res, err
 }
@@ -57,7 +61,7 @@ func goesOn(err error) bool {
 	return next
 }
 
-func (t *Transport) roundTrip(req *http.Request, w *upstream.Walk, try *upstream.Try) (*http.Response, error) {
+func (t *Transport) roundTrip(req *http.Request, w *upstream.Walk, try *upstream.Try, race *race) (*http.Response, error) {
 	switch {
 	case w.Err != nil:
 		w.End()
@@ -79,7 +83,7 @@ func (t *Transport) roundTrip(req *http.Request, w *upstream.Walk, try *upstream
 			req.Body = unbuffered
 		}
 	}
-	res, err := t.send(req, try)
+	res, err := t.send(req, try, race)
 	if err != nil {
 		return nil, t.failed(w, try, unbuffered, req, err)
 	}
@@ -96,7 +100,7 @@ func (t *Transport) roundTrip(req *http.Request, w *upstream.Walk, try *upstream
 }
 
 // send asks the server. The error is an *exchange.Error.
-func (t *Transport) send(req *http.Request, try *upstream.Try) (*http.Response, error) {
+func (t *Transport) send(req *http.Request, try *upstream.Try, race *race) (*http.Response, error) {
 	if t.exchanger == nil {
 		return sendForeign(t.Inner, req, &try.Attempt)
 	}
@@ -104,6 +108,9 @@ func (t *Transport) send(req *http.Request, try *upstream.Try) (*http.Response, 
 	try.Attempt.StaleFails = t.staleFails
 	if t.TLSEnabled() {
 		try.Attempt.ServerName = upstream.HostOf(try.Lease.Peer().Server().Line)
+	}
+	if race != nil {
+		try.Attempt.Race = race
 	}
 	return t.exchanger.Exchange(req, &try.Attempt)
 }
@@ -135,20 +142,16 @@ func (t *Transport) failed(w *upstream.Walk, try *upstream.Try, body *turn, req 
 	if !errors.As(err, &e) {
 		e = &exchange.Error{Kind: exchange.Failed, Op: "round trip", Sent: true, Err: err}
 	}
+	if e.Kind == exchange.Parked {
+		return errRace
+	}
 	finished(&try.Attempt)
 	if drained := try.Drained(); drained != nil {
 		e = &exchange.Error{Kind: exchange.Failed, Op: e.Op, Sent: e.Sent, Err: drained}
 		return t.ended(w, try, body, req, e, peer.OnError, http.StatusBadGateway, peer.None)
 	}
-	event, status, outcome := peer.Conditions(0), 0, peer.None
-	switch e.Kind {
-	case exchange.Failed:
-		event, status, outcome = peer.OnError, http.StatusBadGateway, peer.Failed
-	case exchange.TimedOut:
-		event, status, outcome = peer.OnTimeout, http.StatusGatewayTimeout, peer.Failed
-	case exchange.InvalidHeader:
-		event, status, outcome = peer.OnInvalidHeader, http.StatusBadGateway, peer.Failed
-	default:
+	event, status, outcome := judge(e)
+	if outcome == peer.None {
 		try.Finish(peer.None, time.Now())
 		w.End()
 		return notTheServer(w, req, e)
@@ -164,11 +167,29 @@ func (t *Transport) ended(w *upstream.Walk, try *upstream.Try, body *turn, req *
 	now := time.Now()
 	try.Fail(status, e)
 	try.Finish(outcome, now)
-	if body.pass(func() bool { return w.Session.MayRetry(&t.policy, event, progress(w, req, e.Sent), now) }) {
+	var next bool
+	if body.pass(func() bool { next, e = t.follow(w, req, event, e, now); return next }) {
 		return reverseproxy.NewDialError(&Error{err: e})
+	}
+	if e.Kind == exchange.ClientGone { // while a slow connection was waited for
+		w.End()
+		return notTheServer(w, req, e)
 	}
 	giveUp(w, req)
 	return &Error{err: e, timeout: e.Kind == exchange.TimedOut}
+}
+
+// judge says what the end of a try without a response means.
+func judge(e *exchange.Error) (event peer.Conditions, status int, outcome peer.Outcome) {
+	switch e.Kind {
+	case exchange.Failed:
+		return peer.OnError, http.StatusBadGateway, peer.Failed
+	case exchange.TimedOut:
+		return peer.OnTimeout, http.StatusGatewayTimeout, peer.Failed
+	case exchange.InvalidHeader:
+		return peer.OnInvalidHeader, http.StatusBadGateway, peer.Failed
+	}
+	return 0, 0, peer.None
 }
 
 // giveUp ends a walk that found no server to answer. The body is kept for the

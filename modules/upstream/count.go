@@ -34,6 +34,10 @@ func (t *Try) done(o peer.Outcome, now time.Time) {
 		peer.Record(&stats.Response, d, now)
 	}
 	t.Lease.Done(o, now)
+	if p := t.Attempt.Dialed; p != nil { // no exchange has taken it
+		t.Attempt.Dialed = nil
+		p.Keep()
+	}
 }
 
 // reason is the condition that a failure stands for.

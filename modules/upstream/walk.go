@@ -43,8 +43,10 @@ type Walk struct {
 	stop    func() bool
 	ended   atomic.Bool
 
-	mu   sync.Mutex // guards try
+	mu   sync.Mutex // guards what follows
 	try  *Try
+	next *Try // what the next Select returns; nil: it picks
+	race Race
 	gone bool
 
 	first Try
@@ -80,6 +82,7 @@ const (
 	inFlight              // the round trip ends it
 	ended                 // the exchange is over, but the round trip has yet to judge it
 	inBody                // the response's body ends it, or the client's leaving
+	parked                // its connection is still being made, and its end ends the lease
 	finished
 )
 
@@ -115,7 +118,13 @@ func (s *selector) walkOf(rw http.ResponseWriter, r *http.Request) (w *Walk, beg
 // nextTry picks a peer for a further try of the walk; it may have to wait for
 // one. When the client leaves meanwhile there is no try.
 func (w *Walk) nextTry(ctx context.Context) (*Try, error) {
-	lease, err := Pick(ctx, &w.Session, time.Now())
+	if t := w.handedOut(); t != nil {
+		return t, nil
+	}
+	lease, err := w.pick(ctx)
+	if err == errHandedOut {
+		return w.handedOut(), nil
+	}
 	if err != nil && !errors.Is(err, peer.ErrNoPeers) && err != peer.ErrQueueFull {
 		return nil, err
 	}
@@ -129,10 +138,8 @@ func (w *Walk) nextTry(ctx context.Context) (*Try, error) {
 		t.status.Store(http.StatusBadGateway)
 		t.state.Store(finished)
 	} else {
-		t.Lease, t.addr = lease, lease.Peer().Name()
+		t.hold(lease)
 		w.latest = lease.Peer()
-		t.Attempt.Start = lease.Start
-		lease.Hold(t, false)
 	}
 	w.record.addTry(t)
 	w.mu.Lock()
@@ -145,15 +152,46 @@ func (w *Walk) nextTry(ctx context.Context) (*Try, error) {
 	return t, err
 }
 
+// errHandedOut: no server is picked, for one that was asked before is connected.
+var errHandedOut = errors.New("a connection made before is there")
+
+// pick picks a server. When there is none, one that is still being connected is
+// waited for first.
+func (w *Walk) pick(ctx context.Context) (*peer.Lease, error) {
+	w.mu.Lock()
+	race := w.race
+	w.mu.Unlock()
+	if race == nil {
+		return Pick(ctx, &w.Session, time.Now())
+	}
+	lease, err := w.Session.Next(time.Now())
+	switch {
+	case err == nil:
+		return lease, nil
+	case race.Await():
+		return nil, errHandedOut
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case w.Session.Group().QueueTimeout() == 0:
+		return nil, err
+	}
+	return Pick(ctx, &w.Session, time.Now())
+}
+
 // clientGone runs when the request's context ends before the walk has: the
 // client has left, or Caddy stopped between the steps of a try.
 func (w *Walk) clientGone() {
 	w.mu.Lock()
 	w.gone = true
-	t := w.try
+	t, next, race := w.try, w.next, w.race
 	w.mu.Unlock()
-	if t != nil {
-		t.abandon()
+	if race != nil { // first: a round trip that is aborted settles the race
+		race.Cancel()
+	}
+	for _, t := range [...]*Try{t, next} {
+		if t != nil {
+			t.abandon()
+		}
 	}
 }
 
@@ -197,7 +235,7 @@ func (t *Try) abandon() {
 	case inBody:
 		t.Finish(peer.Success, time.Now())
 		t.walk.End()
-	case finished: // between two tries, or no server: no round trip may follow
+	case finished, parked: // between two tries, or no server: no round trip may follow
 		t.walk.End()
 	}
 }
