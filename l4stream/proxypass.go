@@ -27,6 +27,8 @@ import (
 
 func init() { caddy.RegisterModule(new(ProxyPass)) }
 
+const defaultConnectTimeout = 60 * time.Second
+
 // ProxyPass sends sessions to the servers of a group.
 type ProxyPass struct {
 	// A group of the upstream app, or one or more addresses with ports. One
@@ -40,6 +42,14 @@ type ProxyPass struct {
 
 	// How long connecting may take, the TLS handshake included. Default: 60s.
 	ConnectTimeout caddy.Duration `json:"connect_timeout,omitempty"`
+
+	// How long connecting to a server may take before the next one is connected
+	// as well: the first to connect gets the session, and the slow connection goes
+	// on in the background until it is known what becomes of it. Each further
+	// server is asked after the same time. NextUpstreamTries and
+	// NextUpstreamTimeout count those servers, too. It must be shorter than
+	// ConnectTimeout, and goes with TCP only. Default: 0, off.
+	ConnectHedge caddy.Duration `json:"connect_hedge,omitempty"`
 
 	// How long a session may be silent in both directions. Default: 10m.
 	Timeout caddy.Duration `json:"timeout,omitempty"`
@@ -134,11 +144,14 @@ func (p *ProxyPass) Provision(ctx caddy.Context) error {
 	if err := p.check(); err != nil {
 		return err
 	}
+	if err := p.checkHedge(); err != nil {
+		return err
+	}
 	p.nextPolicy = peer.NextPolicy{Timeout: time.Duration(p.NextUpstreamTimeout)}
 	if p.NextUpstream != "off" {
 		p.nextPolicy.Conditions = peer.OnError | peer.OnTimeout
 	}
-	p.ConnectTimeout = orDefault(p.ConnectTimeout, 60*time.Second)
+	p.ConnectTimeout = orDefault(p.ConnectTimeout, defaultConnectTimeout)
 	p.Timeout = orDefault(p.Timeout, 10*time.Minute)
 	if p.SSL != nil {
 		config, err := p.SSL.MakeTLSClientConfig(ctx)
@@ -183,7 +196,7 @@ func orDefault(d caddy.Duration, def time.Duration) caddy.Duration {
 
 func (p *ProxyPass) check() error {
 	switch {
-	case p.ConnectTimeout < 0 || p.Timeout < 0 || p.NextUpstreamTimeout < 0:
+	case p.ConnectTimeout < 0 || p.Timeout < 0 || p.NextUpstreamTimeout < 0 || p.ConnectHedge < 0:
 		return errors.New("timeouts must not be negative")
 	case p.NextUpstream != "" && p.NextUpstream != "on" && p.NextUpstream != "off":
 		return fmt.Errorf("next_upstream %q: expected on or off", p.NextUpstream)
@@ -227,6 +240,8 @@ func (p *ProxyPass) checkProtocols(tcp, udp bool) error {
 		return errors.New("proxy_pass: proxy_protocol every_datagram goes with udp/ addresses only")
 	case udp && p.SSL != nil:
 		return errors.New("proxy_pass: ssl does not go with udp/ addresses")
+	case !tcp && p.ConnectHedge > 0:
+		return errors.New("proxy_pass: connect_hedge does not go with udp/ addresses")
 	case !tcp && p.HalfClose:
 		return errors.New("proxy_pass: half_close does not go with udp/ addresses")
 	}
@@ -235,111 +250,6 @@ func (p *ProxyPass) checkProtocols(tcp, udp bool) error {
 
 // Cleanup releases the groups.
 func (p *ProxyPass) Cleanup() error { return p.target.release() }
-
-// target is where a proxy_pass leads: to one group, or to the group that
-// placeholders name.
-type target struct {
-	text    string            // with placeholders, empty for a fixed group
-	runtime *upstream.Runtime // of a fixed group
-	fixed   *peer.Group       // it stays usable after the configuration's end
-
-	ctx    caddy.Context
-	allow  *networks
-	mu     sync.Mutex // guards what follows
-	named  map[string]*upstream.Runtime
-	closed bool
-}
-
-func (t *target) provision(ctx caddy.Context, p *ProxyPass) error {
-	switch {
-	case len(p.To) == 0:
-		return errors.New("to: expected a group or addresses")
-	case len(p.To) == 1 && strings.Contains(p.To[0], "{"):
-		t.text, t.ctx, t.named = p.To[0], ctx, map[string]*upstream.Runtime{}
-		var err error
-		if len(p.AllowDynamic) > 0 {
-			t.allow, err = parseNetworks(p.AllowDynamic)
-		}
-		return err
-	}
-	var err error
-	if t.isGroup(p) {
-		t.runtime, err = upstream.Use(ctx, p.To[0])
-	} else {
-		t.runtime, err = upstream.UseAddresses(ctx, "stream", p.To)
-	}
-	if err != nil {
-		return err
-	}
-	t.fixed = t.runtime.Group()
-	return nil
-}
-
-// isGroup reports whether p leads to one group, which it names.
-func (t *target) isGroup(p *ProxyPass) bool {
-	return t.text == "" && len(p.To) == 1 && !strings.ContainsAny(p.To[0], ":/")
-}
-
-func (t *target) release() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		return nil
-	}
-	t.closed = true
-	var errs []error
-	if t.runtime != nil {
-		errs = append(errs, t.runtime.Release())
-	}
-	for _, r := range t.named {
-		errs = append(errs, r.Release())
-	}
-	return errors.Join(errs...)
-}
-
-// group returns the group for s. For an address from placeholders it returns
-// that alone.
-func (t *target) group(s *Session) (*peer.Group, string, error) {
-	if t.fixed != nil {
-		return t.fixed, "", nil
-	}
-	name := s.expand(t.text)
-	if !strings.ContainsAny(name, ":/") {
-		r, err := t.use(name)
-		if err != nil {
-			return nil, "", err
-		}
-		return r.Group(), "", nil
-	}
-	addr, err := netip.ParseAddrPort(name)
-	switch {
-	case t.allow == nil:
-		return nil, "", fmt.Errorf("address %s from placeholders: not allowed without allow_dynamic", escape(name))
-	case err != nil:
-		return nil, "", fmt.Errorf("address %s from placeholders: expected an IP address and a port", escape(name))
-	case !t.allow.contains(endpoint(addr)):
-		return nil, "", fmt.Errorf("address %s from placeholders: not in allow_dynamic", addr)
-	}
-	return nil, addr.String(), nil
-}
-
-// use returns a group named by placeholders.
-func (t *target) use(name string) (*upstream.Runtime, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if r := t.named[name]; r != nil {
-		return r, nil
-	}
-	if t.closed {
-		return nil, errors.New("the configuration has ended")
-	}
-	r, err := upstream.Use(t.ctx, name)
-	if err != nil {
-		return nil, fmt.Errorf("from placeholders: %w", err)
-	}
-	t.named[name] = r
-	return r, nil
-}
 
 // network splits a server's address into what net.Dial takes.
 func network(address string, udp bool) (network, target string) {
@@ -408,9 +318,11 @@ func (p *ProxyPass) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			return d.Errf("proxy_pass: %v", err)
 		}
 	}
+	var hedge *caddyfile.Dispenser
 	options := cfg.Options{
 		"allow_dynamic":         networkList(&p.AllowDynamic),
 		"connect_timeout":       cfg.Duration(&p.ConnectTimeout),
+		"connect_hedge":         p.unmarshalHedge(&hedge),
 		"timeout":               cfg.Duration(&p.Timeout),
 		"next_upstream":         cfg.Word(&p.NextUpstream, "on", "off"),
 		"next_upstream_tries":   cfg.Int(&p.NextUpstreamTries, 0),
@@ -441,7 +353,13 @@ func (p *ProxyPass) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			return nil
 		}
 	}
-	return options.Block(d, "proxy_pass", nil)
+	if err := options.Block(d, "proxy_pass", nil); err != nil {
+		return err
+	}
+	if err := p.checkHedge(); err != nil {
+		return hedge.Errf("proxy_pass: %v", err)
+	}
+	return nil
 }
 
 // checkTarget looks at one address; groups and placeholders are looked up later.

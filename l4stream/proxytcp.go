@@ -54,6 +54,9 @@ func (p *ProxyPass) connect(s *Session, group *peer.Group, address string) (net.
 		return up, t, nil
 	}
 	s.walk.Begin(group, p.options(s, group))
+	if p.ConnectHedge > 0 {
+		return p.race(s, group)
+	}
 	for {
 		t, err := p.next(s, group)
 		if err != nil {
@@ -63,15 +66,20 @@ func (p *ProxyPass) connect(s *Session, group *peer.Group, address string) (net.
 		up, err := p.dial(s, t, server.Address, server.Line)
 		now := time.Now()
 		if err == nil {
-			t.lease.Connected(now)
-			t.lease.Hold(s, true)
-			t.lease.Peer().Stats.Sessions.Add(1)
+			connected(s, t, now)
 			return up, t, nil
 		}
 		if again, err := p.failed(s, t, err, now); !again {
 			return nil, nil, err
 		}
 	}
+}
+
+// connected accounts for a session that is about to begin.
+func connected(s *Session, t *try, now time.Time) {
+	t.lease.Connected(now)
+	t.lease.Hold(s, true)
+	t.lease.Peer().Stats.Sessions.Add(1)
 }
 
 // next takes the next server of the session's walk.
@@ -81,12 +89,17 @@ func (p *ProxyPass) next(s *Session, group *peer.Group) (*try, error) {
 		s.newTry(nil, group.Name(), time.Now())
 		return nil, endWith(StatusBadGateway, "group %s: %w", group.Name(), err)
 	}
+	return p.selected(s, group, lease), nil
+}
+
+// selected begins a try at the server that lease holds.
+func (p *ProxyPass) selected(s *Session, group *peer.Group, lease *peer.Lease) *try {
 	server := lease.Peer().Server()
 	if c := p.logger.Check(zapcore.DebugLevel, "peer selected"); c != nil {
 		c.Write(zap.String("group", group.Name()), zap.String("peer", server.ID),
 			zap.Int64("current_weight", lease.CurrentWeight), zap.Int("tries_left", lease.TriesLeft))
 	}
-	return s.newTry(lease, server.Name, lease.Start), nil
+	return s.newTry(lease, server.Name, lease.Start)
 }
 
 // pick may have to wait for a server. A client that leaves meanwhile is noticed
@@ -119,10 +132,7 @@ func (p *ProxyPass) failed(s *Session, t *try, err error, now time.Time) (again 
 		t.lease.Done(peer.None, now)
 		return false, fmt.Errorf("connecting to %s: %w", name, err)
 	}
-	event := peer.OnError
-	if isTimeout(err) {
-		event = peer.OnTimeout
-	}
+	event := reasonOf(err)
 	t.lease.Cause, t.lease.Reason = err, event
 	t.lease.Done(peer.Failed, now)
 	if !s.walk.MayRetry(&p.nextPolicy, event, peer.Progress{}, now) {
@@ -172,28 +182,88 @@ func (c *connecting) AfterFunc(f func()) func() bool {
 // dial connects to one server and says what has to be said first: a PROXY
 // header, then TLS.
 func (p *ProxyPass) dial(s *Session, t *try, address, line string) (net.Conn, error) {
+	d, err := p.dialing(s, t, address, line)
+	if err != nil {
+		return nil, err
+	}
+	up, err := d.run(&connecting{context.Background(), s, d.at})
+	if err != nil {
+		return nil, err
+	}
+	p.tune(s.raw)
+	t.connect = max(time.Since(t.started), 1)
+	return up, nil
+}
+
+// dialing is all that connecting to a server for a session takes: it can go on
+// without the session.
+type dialing struct {
+	p       *ProxyPass
+	t       *try
+	address string
+	local   netip.AddrPort
+	header  []byte      // PROXY header, nil without
+	tls     *tls.Config // nil without
+	at      time.Time   // when connect_timeout is over
+}
+
+func (p *ProxyPass) dialing(s *Session, t *try, address, line string) (*dialing, error) {
 	local, err := p.localAddr(s)
 	if err != nil {
 		return nil, localError{err}
 	}
-	ctx := &connecting{context.Background(), s, t.started.Add(time.Duration(p.ConnectTimeout))}
-	up, err := dialStream(ctx, address, local)
+	d := &dialing{
+		p: p, t: t, address: address, local: local, header: p.proxyHeader(s),
+		at: t.started.Add(time.Duration(p.ConnectTimeout)),
+	}
+	if p.SSL != nil {
+		d.tls = p.SSL.clientConfig(s, address, line)
+	}
+	return d, nil
+}
+
+var longAgo = time.Unix(1, 0)
+
+func (d *dialing) run(ctx context.Context) (net.Conn, error) {
+	up, err := dialStream(ctx, d.address, d.local)
 	if err != nil {
 		return nil, err
 	}
-	p.tune(up)
-	p.tune(s.raw)
-	if err := p.greet(ctx, s, t, up); err != nil {
-		_ = up.Close()
+	d.p.tune(up)
+	if d.header == nil && d.tls == nil {
+		return up, nil
+	}
+	raw := up
+	_ = raw.SetDeadline(d.at)
+	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(longAgo) })
+	if up, err = d.greet(up); !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		_ = raw.Close()
 		return nil, err
 	}
-	if p.SSL != nil {
-		if up, err = p.secure(ctx, s, up, address, line); err != nil {
+	_ = raw.SetDeadline(time.Time{})
+	return up, nil
+}
+
+// greet sends the PROXY header and begins TLS.
+func (d *dialing) greet(up net.Conn) (net.Conn, error) {
+	if d.header != nil {
+		n, err := up.Write(d.header)
+		d.t.sent.Add(int64(n))
+		if err != nil {
 			return nil, err
 		}
 	}
-	t.connect = max(time.Since(t.started), 1)
-	return up, nil
+	if d.tls == nil {
+		return up, nil
+	}
+	conn := tls.Client(up, d.tls)
+	if err := conn.HandshakeContext(context.Background()); err != nil {
+		return nil, fmt.Errorf("tls handshake: %w", err)
+	}
+	return conn, nil
 }
 
 func dialStream(ctx context.Context, address string, local netip.AddrPort) (net.Conn, error) {
@@ -203,18 +273,6 @@ func dialStream(ctx context.Context, address string, local netip.AddrPort) (net.
 		d.LocalAddr = net.TCPAddrFromAddrPort(local)
 	}
 	return d.DialContext(ctx, network, target)
-}
-
-// secure begins TLS with a server.
-func (p *ProxyPass) secure(ctx *connecting, s *Session, up net.Conn, address, line string) (net.Conn, error) {
-	conn := tls.Client(up, p.SSL.clientConfig(s, address, line))
-	_ = up.SetDeadline(ctx.at)
-	if err := conn.HandshakeContext(context.Background()); err != nil {
-		_ = up.Close()
-		return nil, fmt.Errorf("tls handshake: %w", err)
-	}
-	_ = up.SetDeadline(time.Time{})
-	return conn, nil
 }
 
 // tune sets the socket options that were asked for.
@@ -229,19 +287,6 @@ func (p *ProxyPass) tune(c net.Conn) {
 	if p.SocketKeepalive {
 		_ = tcp.SetKeepAlive(true)
 	}
-}
-
-// greet sends the PROXY header.
-func (p *ProxyPass) greet(ctx *connecting, s *Session, t *try, up net.Conn) error {
-	header := p.proxyHeader(s)
-	if header == nil {
-		return nil
-	}
-	_ = up.SetWriteDeadline(ctx.at)
-	n, err := up.Write(header)
-	t.sent.Add(int64(n))
-	_ = up.SetWriteDeadline(time.Time{})
-	return err
 }
 
 func (p *ProxyPass) proxyHeader(s *Session) []byte {
@@ -384,6 +429,14 @@ func parseRate(text string) (int64, error) {
 		return 0, errors.New("expected a number of bytes, such as 512k")
 	}
 	return int64(n) << shift, nil
+}
+
+// reasonOf is the condition of next_upstream that a failure to connect is.
+func reasonOf(err error) peer.Conditions {
+	if isTimeout(err) {
+		return peer.OnTimeout
+	}
+	return peer.OnError
 }
 
 func isTimeout(err error) bool {
