@@ -50,6 +50,8 @@ type Group struct {
 	back      returns
 	events    []Event
 	scratch   []*Peer
+	parked    int  // leases
+	lenient   bool // parked peers are eligible, for one pick
 
 	// requests are the sessions that have had a peer, retries their further tries;
 	// refused are the times that a session found none.

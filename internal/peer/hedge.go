@@ -37,8 +37,9 @@ func (s *Session) Hedge(slow *Lease, now time.Time) (*Lease, error) {
 
 // Park says that nobody waits for the connection that l stands for, which is
 // still being made: l may end after the session does. Until it ends or is
-// resumed its peer is not eligible for anybody. It reports false if l has ended
-// or is parked already.
+// resumed its peer is not eligible, but for Next when there is no other: to wait
+// for a slow server is better than to fail, when all of them are slow for a
+// moment. It reports false if l has ended or is parked already.
 func (s *Session) Park(l *Lease, now time.Time) bool {
 	g, p := s.group, l.peer
 	g.mu.Lock()
@@ -56,6 +57,7 @@ func (s *Session) parkLocked(l *Lease) {
 	l.hedged = true
 	l.peer.hedges++
 	s.hedging++
+	s.group.parked++
 }
 
 // Resume makes l, which was parked, the session's lease again: its connection
@@ -76,6 +78,7 @@ func (s *Session) resumeLocked(l *Lease) {
 		l.hedged = false
 		l.peer.hedges--
 		s.hedging--
+		s.group.parked--
 	}
 }
 
@@ -88,6 +91,26 @@ func (s *Session) unparkLocked(l *Lease, o Outcome) {
 		}
 	}
 	s.resumeLocked(l)
+}
+
+// lastResortLocked picks among parked peers as well, once no other was found.
+func (g *Group) lastResortLocked(s *Session, now time.Time) (*Lease, error) {
+	var parked []*Peer
+	for _, p := range g.peersLocked() {
+		if p.hedges > 0 {
+			parked = append(parked, p)
+		}
+	}
+	g.lenient = true
+	for _, p := range parked {
+		p.refreshLocked(now)
+	}
+	l, err := g.leaseLocked(s, s.picked, now)
+	g.lenient = false
+	for _, p := range parked {
+		p.refreshLocked(now)
+	}
+	return l, err
 }
 
 // MayHedge reports whether the time for further tries is not over.

@@ -51,6 +51,39 @@ func TestAServerWithASlowDialIsLeftAloneUntilItEnds(t *testing.T) {
 	}
 }
 
+func TestASlowServerIsTheLastResortOfOthers(t *testing.T) {
+	servers := append(plain(2), peer.Server{ID: "spare", Backup: true}, peer.Server{ID: "down", Down: true})
+	g := peertest.Group(t, peer.Config{Method: peertest.RoundRobin{}, Servers: servers}, peer.Options{})
+	s, slow := begin(t, g, peer.SessionOptions{}, t0)
+	fast, err := s.Hedge(slow, t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	third, err := s.Hedge(fast, t0)
+	if err != nil || third.Peer().ID() != "spare" {
+		t.Fatalf("Hedge() = %v, %v, want the backup", third, err)
+	}
+	if got := shares(g, 100, t0); got["spare"] != 100 {
+		t.Errorf("shares = %v, want the backup, which is not slow", got)
+	}
+	if !s.Park(third, t0) {
+		t.Fatal("Park() = false")
+	}
+	if got := shares(g, 100, t0); got["s0"] != 50 || got["s1"] != 50 {
+		t.Errorf("all are slow: shares = %v, want both primaries", got)
+	}
+	if _, err := s.Hedge(third, t0); err != peer.ErrNoPeers {
+		t.Errorf("Hedge() = %v: a slow server is no help against a slow one", err)
+	}
+	for _, l := range []*peer.Lease{slow, fast, third} {
+		l.Done(peer.None, t0)
+	}
+	if got := shares(g, 100, t0); got["s0"] != 50 || got["s1"] != 50 {
+		t.Errorf("shares = %v, want both primaries", got)
+	}
+	peertest.Idle(t, g)
+}
+
 func TestAHedgeNeedsAnotherPeerAndATryForIt(t *testing.T) {
 	cases := []struct {
 		name    string

@@ -135,7 +135,7 @@ func (p *Peer) mayPick(now time.Time) bool {
 // mayHint is mayPick for a sticky hint, which reaches draining peers too.
 func (p *Peer) mayHint(now time.Time) bool {
 	s := p.conf.Load()
-	return p.list != nil && !p.masked && !s.Down && !p.overdue.Load() && p.hedges == 0 && !p.full(s) && p.healthy(s, now)
+	return p.list != nil && !p.masked && !s.Down && !p.overdue.Load() && !p.parked() && !p.full(s) && p.healthy(s, now)
 }
 
 // healthy reports whether checks and the tracker allow the peer, which needs a
@@ -151,6 +151,9 @@ func (p *Peer) healthy(s *Server, now time.Time) bool {
 	}
 	return !s.Probe || p.probe == probePassed
 }
+
+// parked reports whether connecting to the peer is slow, where that matters.
+func (p *Peer) parked() bool { return p.hedges > 0 && !p.group.lenient }
 
 func (p *Peer) full(s *Server) bool {
 	return s.MaxConns > 0 && p.conns.Load() >= int64(s.MaxConns)

@@ -84,7 +84,11 @@ func (g *Group) nextLocked(s *Session, now time.Time) (*Lease, error) {
 	if g.queue.n > 0 {
 		g.serveLocked(now)
 	}
-	return g.leaseLocked(s, s.picked, now)
+	l, err := g.leaseLocked(s, s.picked, now)
+	if err == ErrNoPeers && g.parked > 0 {
+		return g.lastResortLocked(s, now)
+	}
+	return l, err
 }
 
 // leaseLocked picks and makes the lease; retry says that it is a further try.
@@ -177,7 +181,7 @@ func (g *Group) pickSingleLocked(s *Session, now time.Time) *Peer {
 		}
 	}
 	c := p.conf.Load()
-	if p.masked || p.barred() || c.Down || p.overdue.Load() || c.Drain && s.opts.Hint != p.SID() || p.full(c) || p.hedges > 0 {
+	if p.masked || p.barred() || c.Down || p.overdue.Load() || c.Drain && s.opts.Hint != p.SID() || p.full(c) || p.parked() {
 		return nil
 	}
 	p.picks++
