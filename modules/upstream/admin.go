@@ -100,7 +100,7 @@ func (a adminAPI) route(w http.ResponseWriter, r *http.Request, parts []string) 
 }
 
 // servers answers for the list of a group's servers.
-func (adminAPI) servers(w http.ResponseWriter, r *http.Request, rt *Runtime) error {
+func (adminAPI) servers(w http.ResponseWriter, r *http.Request, rt *entry) error {
 	if err := allow(w, r, http.MethodGet, http.MethodPost); err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ type changed struct {
 }
 
 // server answers for one server.
-func (adminAPI) server(w http.ResponseWriter, r *http.Request, rt *Runtime, id string) error {
+func (adminAPI) server(w http.ResponseWriter, r *http.Request, rt *entry, id string) error {
 	if err := allow(w, r, http.MethodGet, http.MethodPatch, http.MethodDelete); err != nil {
 		return err
 	}

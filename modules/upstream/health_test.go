@@ -212,12 +212,12 @@ func TestVerdictsAreLoggedAndShown(t *testing.T) {
 	}
 	c.fail("a")
 	c.fail("a")
-	state, _ := r.state(time.Now())
+	state, _ := entry{r, r.key.name}.state(time.Now())
 	if s := state.Servers[0].State; s.State != "unhealthy" || len(s.Checks) != 1 || s.Checks[0].Check != "http /up" || s.Checks[0].Reason != "status 500" {
 		t.Errorf("state %+v, want unhealthy by http /up: status 500", s)
 	}
 	c.pass("a")
-	if state, _ = r.state(time.Now()); state.Servers[0].State.State != "up" {
+	if state, _ = (entry{r, r.key.name}).state(time.Now()); state.Servers[0].State.State != "up" {
 		t.Errorf("state %+v, want up", state.Servers[0].State)
 	}
 	var got []string

@@ -5,7 +5,6 @@ package upstream
 
 import (
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -83,25 +82,13 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. Lists of handlers that have the same
-// name are told apart by a number.
+// Collect implements prometheus.Collector.
 func (collector) Collect(ch chan<- prometheus.Metric) {
 	now := time.Now()
-	name, n := "", 0
 	for _, r := range allRuntimes() {
-		if n++; r.key.name != name {
-			name, n = r.key.name, 1
-		}
-		s := sink{ch: ch, group: []string{name + suffix(n)}}
-		s.collect(r, now)
+		s := sink{ch: ch, group: []string{r.id}}
+		s.collect(r.Runtime, now)
 	}
-}
-
-func suffix(n int) string {
-	if n == 1 {
-		return ""
-	}
-	return "#" + strconv.Itoa(n)
 }
 
 // sink sends the metrics of one group.

@@ -24,8 +24,9 @@ import (
 // Cleanup. Of the configurations that are started, the latest is in force; when
 // it goes, because a reload failed half-way, the one before is again.
 type Runtime struct {
-	key   runtimeKey
-	group *peer.Group
+	key    runtimeKey
+	number int // of a list among those of its name; 0: a named group
+	group  *peer.Group
 
 	prober  *prober
 	logger  atomic.Pointer[zap.Logger]
@@ -109,6 +110,9 @@ func acquire(key runtimeKey) (*Runtime, error) {
 	v, _, err := runtimes.LoadOrNew(key, func() (caddy.Destructor, error) {
 		r := &Runtime{key: key, prober: newProber(), shared: map[string]io.Closer{}, removal: map[int]func(string){}}
 		r.logger.Store(zap.NewNop())
+		if key.list != "" {
+			r.number = takeNumber(key.name)
+		}
 		r.group = peer.NewGroup(peer.Options{Name: key.name, OnPeer: dress, OnEvent: r.event})
 		return r, nil
 	})
@@ -133,6 +137,9 @@ func dress(p *peer.Peer) {
 // configuration that names the group is gone.
 func (r *Runtime) Destruct() error {
 	r.prober.close()
+	if r.number > 0 {
+		giveNumber(r.key.name, r.number)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended = true

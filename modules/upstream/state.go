@@ -4,7 +4,6 @@
 package upstream
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +14,8 @@ import (
 
 // GroupState is a group as the API shows it.
 type GroupState struct {
+	// Name is the name in the configuration. That of a list is its first address,
+	// where others would have the same name with a number.
 	Name string `json:"name"`
 	// Static is true for the list of addresses of a handler, which has no name
 	// of its own in the configuration.
@@ -179,37 +180,13 @@ func Groups(now time.Time) []GroupState {
 	return out
 }
 
-// allRuntimes are the groups in use, by name; named ones before lists of
-// addresses of the same name.
-func allRuntimes() []*Runtime {
-	var out []*Runtime
-	runtimes.Range(func(_, v any) bool {
-		out = append(out, v.(*Runtime))
-		return true
-	})
-	slices.SortFunc(out, func(a, b *Runtime) int {
-		return cmp.Or(strings.Compare(a.key.name, b.key.name), strings.Compare(a.key.list, b.key.list))
-	})
-	return out
-}
-
-// runtimeByName returns the state of a group, nil if it is not in use.
-func runtimeByName(name string) *Runtime {
-	for _, r := range allRuntimes() {
-		if r.key.name == name {
-			return r
-		}
-	}
-	return nil
-}
-
 // state returns what the API shows of the group, and the ETag of its servers.
-func (r *Runtime) state(now time.Time) (GroupState, string) {
+func (r entry) state(now time.Time) (GroupState, string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	status := r.group.Status()
 	g := GroupState{
-		Name: r.key.name, Static: r.key.list != "", Servers: []ServerState{},
+		Name: r.id, Static: r.key.list != "", Servers: []ServerState{},
 		Requests: status.Requests, Retries: status.Retries, Refused: status.Refused,
 		Queue: status.Waiting, QueueLimit: status.QueueLimit, Panic: status.Panic || status.BackupPanic,
 	}

@@ -44,7 +44,7 @@ class Model {
     this.token = status.token || '';
     const seen = new Set(), groups = new Set();
     for (const g of status.groups) {
-      const key = g.name + (g.static ? '\n' + g.servers.map(s => s.address).join() : '');
+      const key = g.name;
       groups.add(key);
       this.takeGroup(key, g, seconds, now, seen, first);
     }
