@@ -59,9 +59,19 @@ var kinds = []struct {
 	{"both hidden", "tcp", true, true},
 }
 
+// runner is a Session, or a relay that takes its place.
+type runner interface {
+	Abort()
+	Counts() Counts
+	Run() Reason
+}
+
+// newRunner makes what runs a session of a kind: see relay_linux_test.go.
+var newRunner = func(kind int, c, u net.Conn, cfg Config) runner { return New(c, u, cfg) }
+
 // started is a session under test.
 type started struct {
-	*Session
+	runner
 	client, server net.Conn // the peers' ends
 	ended          chan Reason
 }
@@ -77,7 +87,7 @@ func start(t testing.TB, kind int, cfg Config) *started {
 	if k.upstream {
 		u = wrapped{u}
 	}
-	s := &started{New(c, u, cfg), client, server, make(chan Reason, 1)}
+	s := &started{newRunner(kind, c, u, cfg), client, server, make(chan Reason, 1)}
 	go func() { s.ended <- s.Run() }()
 	t.Cleanup(func() { s.Abort() })
 	return s

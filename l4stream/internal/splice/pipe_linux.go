@@ -14,18 +14,26 @@ import (
 // pipeSize is the capacity asked for. Larger pipes move more per system call;
 // the kernel counts what an unprivileged user's pipes may hold (64 MiB before
 // it gives out small ones), and the limit is no error here.
-const pipeSize = 256 << 10
+const pipeSize = 512 << 10
 
 // pipe is empty whenever it is in a pool.
-type pipe struct{ r, w int }
+type pipe struct {
+	r, w int
+	// slots is how many pieces of data it takes for certain, each of a byte at
+	// least.
+	slots int
+}
 
 func newPipe() (*pipe, error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return nil, err
 	}
-	_, _ = unix.FcntlInt(uintptr(fds[0]), unix.F_SETPIPE_SZ, pipeSize)
-	return &pipe{fds[0], fds[1]}, nil
+	size, err := unix.FcntlInt(uintptr(fds[0]), unix.F_SETPIPE_SZ, pipeSize)
+	if err != nil {
+		size = 0
+	}
+	return &pipe{r: fds[0], w: fds[1], slots: size / unix.Getpagesize()}, nil
 }
 
 func (p *pipe) close() {

@@ -82,6 +82,15 @@ func TestBytesOfPlainConnectionsNeverPassThroughThisProcess(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("splice(2) is Linux's")
 	}
+	eachKind(t, func(t *testing.T, kind int) {
+		if kinds[kind].client || kinds[kind].upstream {
+			t.Skip("not plain")
+		}
+		testSpliced(t, kind)
+	})
+}
+
+func testSpliced(t *testing.T, kind int) {
 	for _, cfg := range []Config{
 		{},
 		{Timeout: patience},
@@ -90,7 +99,7 @@ func TestBytesOfPlainConnectionsNeverPassThroughThisProcess(t *testing.T) {
 		{Timeout: patience, HalfClose: true, Preread: []byte("x"), UploadRate: 1 << 30, DownloadRate: 1 << 30},
 	} {
 		pre := int64(len(cfg.Preread))
-		s := start(t, 0, cfg)
+		s := start(t, kind, cfg)
 		expect(t, s.server, string(cfg.Preread))
 		for range 20 {
 			send(t, s.client, "ping")
