@@ -197,7 +197,7 @@ func (r *race) won(x *runner) (net.Conn, *try, error) {
 	s.walk.Resume(x.lease, now)
 	s.tries = append(slices.DeleteFunc(s.tries, func(t *try) bool { return t == x.t }), x.t)
 	x.t.connect = x.took
-	r.p.tune(s.raw)
+	r.p.tune(*s.raw.Load())
 	connected(s, x.t, now)
 	return x.up, x.t, nil
 }

@@ -99,7 +99,8 @@ func listening(key string) (out *servers) {
 // handOver begins another session with the connection of s.
 func (p *Pass) handOver(s *Session, servers *servers) {
 	next := newSession(servers.list[0], s.Conn)
-	next.raw, next.passes = s.raw, s.passes+1
+	next.raw.Store(s.raw.Load())
+	next.passes = s.passes + 1
 	next.client, next.peer, next.local = s.client, s.peer, s.local
 	next.header, next.tls, next.cert, next.preread = s.header, s.tls, s.cert, s.preread
 	s.Conn, s.preread = nil, nil

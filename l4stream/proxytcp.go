@@ -36,6 +36,9 @@ func (p *ProxyPass) Handle(s *Session) error {
 	if s.udp != nil {
 		return p.serveUDP(s, group, address)
 	}
+	if s.direct != nil {
+		return s.direct.proxy(p, group)
+	}
 	up, t, err := p.connect(s, group, address)
 	if err != nil {
 		return err
@@ -57,19 +60,23 @@ func (p *ProxyPass) connect(s *Session, group *peer.Group, address string) (net.
 	if p.ConnectHedge > 0 {
 		return p.race(s, group)
 	}
+	t, err := p.next(s, group)
+	if err != nil {
+		return nil, nil, err
+	}
+	return p.connectFrom(s, group, t)
+}
+
+// connectFrom connects the server of t, or one after it.
+func (p *ProxyPass) connectFrom(s *Session, group *peer.Group, t *try) (net.Conn, *try, error) {
 	for {
-		t, err := p.next(s, group)
-		if err != nil {
-			return nil, nil, err
-		}
 		server := t.lease.Peer().Server()
 		up, err := p.dial(s, t, server.Address, server.Line)
-		now := time.Now()
 		if err == nil {
-			connected(s, t, now)
+			connected(s, t, time.Now())
 			return up, t, nil
 		}
-		if again, err := p.failed(s, t, err, now); !again {
+		if t, err = p.nextAfter(s, group, t, err); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -80,6 +87,14 @@ func connected(s *Session, t *try, now time.Time) {
 	t.lease.Connected(now)
 	t.lease.Hold(s, true)
 	t.lease.Peer().Stats.Sessions.Add(1)
+}
+
+// nextAfter takes the next server after one that could not be connected.
+func (p *ProxyPass) nextAfter(s *Session, group *peer.Group, t *try, failure error) (*try, error) {
+	if again, err := p.failed(s, t, failure, time.Now()); !again {
+		return nil, err
+	}
+	return p.next(s, group)
 }
 
 // next takes the next server of the session's walk.
@@ -190,7 +205,7 @@ func (p *ProxyPass) dial(s *Session, t *try, address, line string) (net.Conn, er
 	if err != nil {
 		return nil, err
 	}
-	p.tune(s.raw)
+	p.tune(*s.raw.Load())
 	t.connect = max(time.Since(t.started), 1)
 	return up, nil
 }
@@ -346,8 +361,7 @@ func (p *ProxyPass) pump(s *Session, up net.Conn, t *try) error {
 	if err == nil {
 		var download int64
 		if download, err = rate(s, p.DownloadRate); err == nil {
-			p.run(s, up, t, upload, download)
-			return nil
+			return p.run(s, up, t, upload, download)
 		}
 	}
 	_ = up.Close()
@@ -357,25 +371,36 @@ func (p *ProxyPass) pump(s *Session, up net.Conn, t *try) error {
 	return err
 }
 
-func (p *ProxyPass) run(s *Session, up net.Conn, t *try, upload, download int64) {
-	session := splice.New(s.Conn, up, splice.Config{
-		Timeout: time.Duration(p.Timeout), HalfClose: p.HalfClose,
-		UploadRate: upload, DownloadRate: download, BufferSize: int(p.BufferSize),
-		Preread: s.preread, FirstByte: t.gotFirstByte,
-	})
-	preread := len(s.preread)
-	s.preread = nil // the session's from here on
-	s.moving.Store(session)
-	p.bind(s, t)
-	if s.aborted.Load() {
-		session.Abort()
+func (p *ProxyPass) run(s *Session, up net.Conn, t *try, upload, download int64) error {
+	config := p.config(s, t)
+	config.UploadRate, config.DownloadRate = upload, download
+	if p.runAway(s, up, t, config) {
+		return errAway
 	}
-	greeting := t.sent.Load()
+	session := splice.New(s.Conn, up, config)
+	s.moveBy(session)
+	p.bind(s, t)
 	reason := session.Run()
-	counts := session.Counts()
+	p.moved(s, t, reason, session.Counts(), len(config.Preread))
+	return nil
+}
+
+// config says how the session is moved, which owns what was preread from then
+// on.
+func (p *ProxyPass) config(s *Session, t *try) splice.Config {
+	c := splice.Config{
+		Timeout: time.Duration(p.Timeout), HalfClose: p.HalfClose, BufferSize: int(p.BufferSize),
+		Preread: s.preread, FirstByte: t.gotFirstByte,
+	}
+	s.preread = nil
+	return c
+}
+
+// moved accounts for a session that was connected and has ended.
+func (p *ProxyPass) moved(s *Session, t *try, reason splice.Reason, counts splice.Counts, preread int) {
 	s.received.Store(counts.FromClient)
 	s.sent.Store(counts.ToClient)
-	t.sent.Store(greeting + counts.ToUpstream)
+	t.sent.Add(counts.ToUpstream) // to the PROXY header
 	t.received.Store(counts.FromUpstream)
 	now := time.Now()
 	t.end = max(now.Sub(t.started), 1)

@@ -5,6 +5,7 @@ package l4stream
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -49,6 +50,7 @@ type Server struct {
 	addresses []address
 	phases    [Log + 1][]Handler
 	content   Handler
+	direct    bool // no handler waits
 	names     []serverName
 	sessions  registry
 }
@@ -131,6 +133,7 @@ func (s *Server) loadHandlers(ctx caddy.Context) error {
 		return fmt.Errorf("no content handler: expected proxy_pass, return or pass")
 	}
 	slices.SortStableFunc(s.phases[PostAccept], func(a, b Handler) int { return rank(a) - rank(b) })
+	s.direct = !slices.ContainsFunc(slices.Concat(s.phases[:]...), mayWait)
 	return nil
 }
 
@@ -173,23 +176,40 @@ func (s *Server) start() error {
 
 // run runs one TCP session.
 func (s *Session) run(b *servers) {
-	defer func() { s.finish(recover()) }()
 	s.server.sessions.add(s)
-	if err := s.phase(PostAccept); err != nil {
-		s.end(err)
-		return
-	}
-	if len(b.list) > 1 {
-		if err := s.choose(b); err != nil {
-			s.end(err)
-			return
+	s.do(func() error {
+		if err := s.phase(PostAccept); err != nil {
+			return err
 		}
-	}
-	if err := s.runPhases(); err != nil {
+		if len(b.list) > 1 {
+			if err := s.choose(b); err != nil {
+				return err
+			}
+		}
+		return s.runPhases()
+	})
+}
+
+// errAway is returned for a session that goes on elsewhere, which owns it from
+// then on.
+var errAway = errors.New("l4stream: the session goes on elsewhere")
+
+// do ends the session with the outcome of f, unless it is away.
+func (s *Session) do(f func() error) {
+	away := false
+	defer func() {
+		if panicked := recover(); panicked != nil || !away {
+			s.finish(panicked)
+		}
+	}()
+	switch err := f(); err {
+	case nil:
+		s.status = StatusOK
+	case errAway:
+		away = true
+	default:
 		s.end(err)
-		return
 	}
-	s.status = StatusOK
 }
 
 // runPhases runs what follows post_accept, up to the content.
@@ -262,6 +282,9 @@ func (s *Session) finish(panicked any) {
 	}
 	if s.Conn != nil {
 		_ = s.Conn.Close()
+	}
+	if s.direct != nil {
+		s.direct.close()
 	}
 	s.server.sessions.remove(s)
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
 	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/clienthello"
 	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/proxyproto"
-	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/splice"
 )
 
 // Session is one client's connection, or for UDP the datagrams from one
@@ -29,7 +28,8 @@ type Session struct {
 	// nil.
 	Conn net.Conn
 
-	raw     net.Conn // the connection as accepted
+	raw     atomic.Pointer[net.Conn] // the connection as accepted
+	direct  *direct                  // before there is a connection: see direct.go
 	server  *Server
 	udp     *udpSession // nil for TCP
 	number  uint64
@@ -56,7 +56,7 @@ type Session struct {
 	bound          *peer.Peer             // whose end of service is the session\'s; nil for none
 	walk           peer.Session           // over the group that proxy_pass chose
 	stopDial       atomic.Pointer[func()] // while connecting
-	moving         atomic.Pointer[splice.Session]
+	moving         atomic.Pointer[mover]
 	aborted        atomic.Bool
 }
 
@@ -90,9 +90,10 @@ var connectionNumber atomic.Uint64
 
 func newSession(server *Server, conn net.Conn) *Session {
 	s := &Session{
-		Conn: conn, raw: conn, server: server, number: connectionNumber.Add(1), start: time.Now(),
+		Conn: conn, server: server, number: connectionNumber.Add(1), start: time.Now(),
 		client: proxyproto.EndpointOf(conn.RemoteAddr()), local: proxyproto.EndpointOf(conn.LocalAddr()),
 	}
+	s.raw.Store(&conn)
 	s.peer = s.client
 	return s
 }
@@ -136,14 +137,27 @@ func (s *Session) Abort() {
 		return
 	}
 	if m := s.moving.Load(); m != nil {
-		m.Abort()
+		(*m).Abort()
 		return
 	}
 	if stop := s.stopDial.Load(); stop != nil {
 		(*stop)()
 		return
 	}
-	_ = s.raw.Close()
+	if raw := s.raw.Load(); raw != nil {
+		_ = (*raw).Close()
+	}
+}
+
+// mover is what moves the session's bytes, and can be made to stop.
+type mover interface{ Abort() }
+
+// moveBy makes m the session's mover.
+func (s *Session) moveBy(m mover) {
+	s.moving.Store(&m)
+	if s.aborted.Load() {
+		m.Abort()
+	}
 }
 
 // newTry begins a try at the server that lease holds, or records that there is

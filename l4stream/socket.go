@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"sync"
@@ -85,7 +86,7 @@ func (b *binding) add(s *Server) error {
 // started last gets what comes in.
 type socket struct {
 	key    string
-	tcp    net.Listener
+	tcp    io.Closer
 	udp    *udpSocket
 	logger atomic.Pointer[zap.Logger]
 
@@ -133,19 +134,32 @@ func listen(a address) (*socket, error) {
 		go s.udp.serve(s)
 		return s, nil
 	}
-	// As nginx's sockets, these have no keep-alive probes; socket_keepalive turns
-	// them on.
-	ln, err := a.Listen(context.Background(), 0, net.ListenConfig{KeepAlive: -1})
+	if direct, err := listenDirect(s, a); direct != nil || err != nil {
+		s.tcp = direct
+		return s, err
+	}
+	ln, err := a.listen(net.ListenConfig{})
 	if err != nil {
 		return nil, err
 	}
-	tcp, ok := ln.(net.Listener)
+	s.tcp = ln
+	go s.accept(ln)
+	return s, nil
+}
+
+// listen opens a listener. As nginx's sockets, its connections have no keep-alive
+// probes; socket_keepalive turns them on.
+func (a address) listen(config net.ListenConfig) (net.Listener, error) {
+	config.KeepAlive = -1
+	ln, err := a.Listen(context.Background(), 0, config)
+	if err != nil {
+		return nil, err
+	}
+	stream, ok := ln.(net.Listener)
 	if !ok {
 		return nil, fmt.Errorf("network %s: %T is not a stream listener", a.Network, ln)
 	}
-	s.tcp = tcp
-	go s.accept()
-	return s, nil
+	return stream, nil
 }
 
 // Destruct closes the socket, when no configuration holds it.
@@ -172,20 +186,26 @@ func (s *socket) drop(v *servers) {
 	}
 }
 
+// pauseAfter is how long not to accept after an error: out of descriptors, most
+// likely, and closing some takes a moment.
+func (s *socket) pauseAfter(err error, last time.Duration) time.Duration {
+	pause := min(max(2*last, 5*time.Millisecond), time.Second)
+	s.logger.Load().Error("accepting a connection", zap.String("address", s.key), zap.Duration("retrying_in", pause), zap.Error(err))
+	return pause
+}
+
 // accept serves the connections of a TCP or unix socket until it is closed.
-func (s *socket) accept() {
+func (s *socket) accept(ln net.Listener) {
 	var pause time.Duration
 	for {
-		conn, err := s.tcp.Accept()
+		conn, err := ln.Accept()
 		switch {
 		case err == nil:
 			pause = 0
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			// out of descriptors, most likely: closing some takes a moment
-			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			s.logger.Load().Error("accepting a connection", zap.String("address", s.key), zap.Duration("retrying_in", pause), zap.Error(err))
+			pause = s.pauseAfter(err, pause)
 			time.Sleep(pause)
 			continue
 		}
