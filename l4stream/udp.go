@@ -82,7 +82,7 @@ func (u *udpSocket) close() error {
 // serve reads datagrams until the socket is closed.
 func (u *udpSocket) serve(owner *socket) {
 	for {
-		err := u.batch.Receive(func(packets []udpbatch.Packet) {
+		err := u.batch.Serve(func(packets []udpbatch.Packet) bool {
 			servers := owner.current.Load()
 			for i := range packets {
 				u.packet(servers.list[0], &packets[i])
@@ -92,6 +92,7 @@ func (u *udpSocket) serve(owner *socket) {
 				u.touched[i] = nil
 			}
 			u.touched = u.touched[:0]
+			return true
 		})
 		switch {
 		case errors.Is(err, net.ErrClosed):

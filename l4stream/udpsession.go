@@ -205,16 +205,17 @@ func (u *udpSession) flushNow() {
 // run passes on what comes from the server until the session ends.
 func (u *udpSession) run() {
 	w := u.socket.batch.NewSender()
-	for {
-		err := u.batch.Receive(func(packets []udpbatch.Packet) { u.fromServer(w, packets) })
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			u.finish()
-			return
-		case err != nil:
+	for !u.hasEnded() {
+		err := u.batch.Serve(func(packets []udpbatch.Packet) bool {
+			u.fromServer(w, packets)
+			return !u.hasEnded()
+		})
+		if err != nil { // of a datagram, or that the session has ended
 			u.refused(err)
 		}
 	}
+	_ = u.up.Close()
+	u.finish()
 }
 
 func (u *udpSession) fromServer(w *udpbatch.Sender, packets []udpbatch.Packet) {
@@ -320,7 +321,16 @@ func (u *udpSession) end(status int, cause error) {
 	u.mu.Unlock()
 	close(u.release)
 	u.unbind()
-	_ = u.up.Close() // run sees it and finishes
+	_ = u.up.SetReadDeadline(past) // run sees it and finishes
+}
+
+// past is a deadline that is over.
+var past = time.Unix(1, 0)
+
+func (u *udpSession) hasEnded() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.ended
 }
 
 // unbind makes the client's next datagram begin a new session.

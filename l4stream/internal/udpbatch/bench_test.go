@@ -35,7 +35,7 @@ func BenchmarkForward(b *testing.B) {
 		}
 		drain = func() {
 			for got := 0; got < burst; {
-				if err := sink.Receive(func(ps []Packet) { got += len(ps) }); err != nil {
+				if err := receive(sink, func(ps []Packet) { got += len(ps) }); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -55,7 +55,7 @@ func BenchmarkForward(b *testing.B) {
 			fill()
 			b.StartTimer()
 			for got := 0; got < burst; {
-				if err := in.Receive(func(ps []Packet) {
+				if err := receive(in, func(ps []Packet) {
 					got += len(ps)
 					for _, p := range ps {
 						w.Add(p.Data, to, nil)

@@ -4,9 +4,7 @@
 // Package udpbatch receives and sends UDP datagrams many at a time.
 //
 //	s, err := udpbatch.New(conn)
-//	for {
-//		err := s.Receive(func(packets []udpbatch.Packet) { ... })
-//	}
+//	err = s.Serve(func(packets []udpbatch.Packet) bool { ... })
 //
 // On Linux one system call (recvmmsg, sendmmsg) moves up to [Batch] datagrams;
 // on other systems it is one. Datagrams of 0 to 65,507 bytes come whole.

@@ -34,18 +34,21 @@ func (s *Socket) wantLocal() error {
 	return ipv4.NewPacketConn(s.conn).SetControlMessage(ipv4.FlagDst, true)
 }
 
-// Receive waits for a datagram and calls handle with it.
-func (s *Socket) Receive(handle func([]Packet)) error {
+// Serve waits for datagrams and calls handle with each, until it returns false.
+func (s *Socket) Serve(handle func([]Packet) bool) error {
 	r := rooms.Get().(*room)
 	defer rooms.Put(r)
-	n, oobn, _, from, err := s.conn.ReadMsgUDPAddrPort(r.data[:], r.oob[:])
-	if err != nil {
-		return err
+	for {
+		n, oobn, _, from, err := s.conn.ReadMsgUDPAddrPort(r.data[:], r.oob[:])
+		if err != nil {
+			return err
+		}
+		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
+		r.packet[0] = Packet{Data: r.data[:n], From: from, Local: s.localOf(r.oob[:oobn])}
+		if !handle(r.packet[:]) {
+			return nil
+		}
 	}
-	from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
-	r.packet[0] = Packet{Data: r.data[:n], From: from, Local: s.localOf(r.oob[:oobn])}
-	handle(r.packet[:])
-	return nil
 }
 
 func (s *Socket) localOf(oob []byte) netip.Addr {

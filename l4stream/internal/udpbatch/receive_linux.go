@@ -65,10 +65,9 @@ var rings = sync.Pool{New: func() any { return newRing() }}
 type receiver struct {
 	whole atomic.Bool // datagrams are sent one by one: see segment_linux.go
 
-	read func(uintptr) bool // readable, bound once
-	ring *ring
-	n    int
-	err  error
+	read   func(uintptr) bool // readable, bound once
+	handle func([]Packet) bool
+	err    error
 }
 
 func (s *Socket) init() { s.sys.read = s.readable }
@@ -89,58 +88,58 @@ func (s *Socket) wantLocal() error {
 	return err
 }
 
-// Receive waits for datagrams and calls handle with those that are there, one
-// at least. An error of the socket that concerns one datagram, such as the
-// refusal (syscall.ECONNREFUSED) that a connected socket got for one sent, is
-// returned once and the socket goes on.
-func (s *Socket) Receive(handle func([]Packet)) error {
+// Serve waits for datagrams and calls handle with those that are there, again and
+// again until handle returns false. An error of the socket that concerns one
+// datagram, such as the refusal (syscall.ECONNREFUSED) that a connected socket got
+// for one sent, is returned once and the socket goes on. handle must not close the
+// socket, for closing waits for it.
+func (s *Socket) Serve(handle func([]Packet) bool) error {
 	x := &s.sys
-	err := s.raw.Read(x.read)
-	if err == nil {
-		err = x.err
-	}
-	r := x.ring
-	if r == nil {
+	x.handle, x.err = handle, nil
+	if err := s.raw.Read(x.read); err != nil {
 		return err
 	}
-	x.ring = nil
+	return x.err
+}
+
+// readable handles what there is. It does not return to Go's poller in between,
+// which would forget that the socket is readable again, and so need not look
+// whether it is: fewer datagrams than fit were all.
+func (s *Socket) readable(fd uintptr) bool {
+	x := &s.sys
+	r := rings.Get().(*ring)
 	defer rings.Put(r)
-	if err != nil {
-		return err
+	for {
+		r.prepare()
+		n, _, e := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&r.hdrs[0])), Batch, 0, 0, 0)
+		switch e {
+		case 0:
+			if !x.handle(r.received(int(n))) {
+				return true
+			}
+			if n < Batch {
+				return false
+			}
+		case unix.EINTR:
+		case unix.EAGAIN:
+			return false
+		default:
+			x.err = os.NewSyscallError("recvmmsg", syscall.Errno(e))
+			return true
+		}
 	}
-	packets := r.packets[:x.n]
+}
+
+// received are the first n datagrams.
+func (r *ring) received(n int) []Packet {
+	packets := r.packets[:n]
 	for i := range packets {
 		packets[i] = Packet{Data: r.bufs[i][:r.hdrs[i].len], From: addrOf(&r.names[i])}
 		if c := r.hdrs[i].hdr.Controllen; c > 0 {
 			packets[i].Local = localOf(r.oobs[i][:c])
 		}
 	}
-	handle(packets)
-	return nil
-}
-
-func (s *Socket) readable(fd uintptr) bool {
-	x := &s.sys
-	if x.ring == nil {
-		x.ring = rings.Get().(*ring)
-	}
-	x.ring.prepare()
-	for {
-		n, _, e := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&x.ring.hdrs[0])), Batch, 0, 0, 0)
-		switch e {
-		case 0:
-			x.n, x.err = int(n), nil
-			return true
-		case unix.EINTR:
-		case unix.EAGAIN:
-			rings.Put(x.ring)
-			x.ring = nil
-			return false
-		default:
-			x.n, x.err = 0, os.NewSyscallError("recvmmsg", syscall.Errno(e))
-			return true
-		}
-	}
+	return packets
 }
 
 // addrOf reads a socket address.

@@ -19,7 +19,7 @@ const (
 
 // Packet is a datagram that was received.
 type Packet struct {
-	// Data is valid until the function given to Receive returns.
+	// Data is valid until the function given to Serve returns.
 	Data []byte
 	// From is the sender; IPv4 is never in its mapped form. On a connected
 	// socket it is the peer.
@@ -29,7 +29,7 @@ type Packet struct {
 	Local netip.Addr
 }
 
-// Socket is a UDP socket to receive and send on. Receive may be called from
+// Socket is a UDP socket to receive and send on. Serve may be called from
 // one goroutine at a time, beside any number of Senders.
 type Socket struct {
 	conn *net.UDPConn
@@ -40,7 +40,7 @@ type Socket struct {
 }
 
 // New wraps a socket. The socket stays the caller's to close, which ends a
-// Receive that waits.
+// Serve that waits.
 func New(conn *net.UDPConn) (*Socket, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

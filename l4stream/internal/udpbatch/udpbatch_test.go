@@ -55,11 +55,19 @@ func dial(t testing.TB, addr string) *net.UDPConn {
 	return c.(*net.UDPConn)
 }
 
+// receive waits for one batch.
+func receive(s *Socket, handle func([]Packet)) error {
+	return s.Serve(func(packets []Packet) bool {
+		handle(packets)
+		return false
+	})
+}
+
 // echo answers n datagrams from where they were sent to.
 func echo(t testing.TB, s *Socket, n int) {
 	w := s.NewSender()
 	for n > 0 {
-		err := s.Receive(func(packets []Packet) {
+		err := receive(s, func(packets []Packet) {
 			for _, p := range packets {
 				if !w.Add(p.Data, p.From, s.Source(p.Local)) {
 					t.Error("the sender is full before a batch is")
@@ -71,7 +79,7 @@ func echo(t testing.TB, s *Socket, n int) {
 			}
 		})
 		if err != nil {
-			t.Errorf("Receive() = %v", err)
+			t.Errorf("Serve() = %v", err)
 			return
 		}
 	}
@@ -115,7 +123,7 @@ func TestManyDatagramsComeInOrderOfTheirSender(t *testing.T) {
 	}
 	calls := 0
 	for got := 0; got < n*clients; {
-		err := s.Receive(func(packets []Packet) {
+		err := receive(s, func(packets []Packet) {
 			calls++
 			got += len(packets)
 			for _, p := range packets {
@@ -167,7 +175,7 @@ func TestASenderIsKnownWithoutItsMapping(t *testing.T) {
 	s, conn := listen(t, "udp", "[::]:0")
 	client := dial(t, fmt.Sprintf("127.0.0.1:%d", conn.LocalAddr().(*net.UDPAddr).Port))
 	_, _ = client.Write([]byte("x"))
-	if err := s.Receive(func(ps []Packet) {
+	if err := receive(s, func(ps []Packet) {
 		if want := client.LocalAddr().(*net.UDPAddr).AddrPort(); ps[0].From != want || ps[0].Local != want.Addr() {
 			t.Errorf("from %v to %v, want %v to %v", ps[0].From, ps[0].Local, want, want.Addr())
 		}
@@ -180,7 +188,7 @@ func TestASocketOnOneAddressHasNoLocal(t *testing.T) {
 	s, conn := listen(t, "udp4", "127.0.0.1:0")
 	client := dial(t, conn.LocalAddr().String())
 	_, _ = client.Write([]byte("x"))
-	if err := s.Receive(func(ps []Packet) {
+	if err := receive(s, func(ps []Packet) {
 		if ps[0].Local.IsValid() || s.Source(ps[0].Local) != nil {
 			t.Errorf("local %v, want none", ps[0].Local)
 		}
@@ -189,7 +197,7 @@ func TestASocketOnOneAddressHasNoLocal(t *testing.T) {
 	}
 }
 
-func TestARefusedPortIsAnErrorOfReceiveAndTheSocketGoesOn(t *testing.T) {
+func TestARefusedPortIsAnErrorOfServeAndTheSocketGoesOn(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only there are refusals certain")
 	}
@@ -207,8 +215,8 @@ func TestARefusedPortIsAnErrorOfReceiveAndTheSocketGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	fail := func([]Packet) { t.Error("a datagram from nobody") }
-	if err := s.Receive(fail); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Fatalf("Receive() = %v, want %v", err, syscall.ECONNREFUSED)
+	if err := receive(s, fail); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Fatalf("Serve() = %v, want %v", err, syscall.ECONNREFUSED)
 	}
 	back, _ := listen(t, "udp4", addr)
 	done := make(chan struct{})
@@ -217,12 +225,12 @@ func TestARefusedPortIsAnErrorOfReceiveAndTheSocketGoesOn(t *testing.T) {
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Receive(func(ps []Packet) {
+	if err := receive(s, func(ps []Packet) {
 		if string(ps[0].Data) != "again" {
 			t.Errorf("received %q, want again", ps[0].Data)
 		}
 	}); err != nil {
-		t.Errorf("Receive() after the refusal = %v", err)
+		t.Errorf("Serve() after the refusal = %v", err)
 	}
 	<-done
 }
@@ -240,7 +248,7 @@ func TestADatagramThatCannotBeSentDoesNotHoldBackTheOthers(t *testing.T) {
 	}
 	var got []string
 	for len(got) < 2 {
-		if err := peer.Receive(func(ps []Packet) {
+		if err := receive(peer, func(ps []Packet) {
 			for _, p := range ps {
 				got = append(got, string(p.Data))
 			}
@@ -269,18 +277,58 @@ func TestAFullBatchTakesNoMore(t *testing.T) {
 	}
 }
 
-func TestCloseEndsReceive(t *testing.T) {
+func TestServeGoesOnFromBatchToBatch(t *testing.T) {
+	s, c := listen(t, "udp4", "127.0.0.1:0")
+	client := dial(t, c.LocalAddr().String())
+	const n, burst = 300, 2*Batch + 3
+	done := make(chan error, 1)
+	come := make(chan int, n)
+	go func() {
+		got := 0
+		done <- s.Serve(func(packets []Packet) bool {
+			for _, p := range packets {
+				if string(p.Data) != fmt.Sprint(got) {
+					t.Errorf("%q came as number %d", p.Data, got)
+				}
+				come <- got
+				got++
+			}
+			return got < n
+		})
+	}()
+	// In bursts that do not fit a batch, and alone, after it has waited.
+	for sent := 0; sent < n; {
+		for range min(n-sent, 1+sent%burst) {
+			if _, err := fmt.Fprint(client, sent); err != nil {
+				t.Fatal(err)
+			}
+			sent++
+		}
+		for last := -1; last < sent-1; {
+			select {
+			case last = <-come:
+			case <-time.After(patience):
+				t.Fatalf("nothing comes after number %d of %d sent", last, sent)
+			}
+		}
+	}
+	if err := <-done; err != nil {
+		t.Errorf("Serve() = %v, want nil", err)
+	}
+}
+
+func TestCloseEndsServe(t *testing.T) {
 	s, c := listen(t, "udp4", "127.0.0.1:0")
 	done := make(chan error, 1)
-	go func() { done <- s.Receive(func([]Packet) {}) }()
+	go func() { done <- receive(s, func([]Packet) {}) }()
 	c.Close()
 	select {
 	case err := <-done:
 		if !errors.Is(err, net.ErrClosed) {
-			t.Errorf("Receive() = %v, want %v", err, net.ErrClosed)
+			t.Errorf("Serve() = %v, want %v", err, net.ErrClosed)
 		}
 	case <-time.After(patience):
-		t.Error("Receive goes on")
+		t.Error("Serve goes on")
 	}
 }
 
@@ -305,7 +353,7 @@ func TestABroadcastIsAnsweredFromAnAddressOfThisMachine(t *testing.T) {
 	if _, err := client.WriteToUDPAddrPort([]byte("x"), to); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Receive(func(ps []Packet) {
+	if err := receive(s, func(ps []Packet) {
 		if want := netip.MustParseAddr("127.0.0.1"); ps[0].Local != want {
 			t.Errorf("local %v, want %v", ps[0].Local, want)
 		}
