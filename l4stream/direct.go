@@ -20,3 +20,15 @@ func mayWait(h Handler) bool {
 	}
 	return true
 }
+
+// udpMayWait reports whether a handler may keep the datagrams of other sessions
+// waiting.
+func udpMayWait(h Handler) bool {
+	switch h := h.(type) {
+	case *ProxyProtocol, *Return:
+		return false
+	case *ProxyPass:
+		return h.target.fixed == nil
+	}
+	return mayWait(h)
+}

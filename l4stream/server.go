@@ -51,6 +51,7 @@ type Server struct {
 	phases    [Log + 1][]Handler
 	content   Handler
 	direct    bool // no handler waits
+	udpWaits  bool // one may keep datagrams waiting
 	names     []serverName
 	sessions  registry
 }
@@ -133,7 +134,8 @@ func (s *Server) loadHandlers(ctx caddy.Context) error {
 		return fmt.Errorf("no content handler: expected proxy_pass, return or pass")
 	}
 	slices.SortStableFunc(s.phases[PostAccept], func(a, b Handler) int { return rank(a) - rank(b) })
-	s.direct = !slices.ContainsFunc(slices.Concat(s.phases[:]...), mayWait)
+	handlers := slices.Concat(s.phases[:]...)
+	s.direct, s.udpWaits = !slices.ContainsFunc(handlers, mayWait), slices.ContainsFunc(handlers, udpMayWait)
 	return nil
 }
 

@@ -100,7 +100,7 @@ var sockets = pools.New("stream socket")
 // open listens, or joins a socket that is open, and directs it to b.
 func (b *binding) open(logger *zap.Logger) error {
 	v, _, err := sockets.LoadOrNew(b.address.key(), func() (caddy.Destructor, error) {
-		return listen(b.address)
+		return listen(b.address, &b.servers)
 	})
 	if err != nil {
 		return err
@@ -123,20 +123,25 @@ func (b *binding) close() error {
 	return err
 }
 
-func listen(a address) (*socket, error) {
+// listen opens a socket for its first servers.
+func listen(a address, first *servers) (*socket, error) {
 	s := &socket{key: a.key()}
 	s.logger.Store(zap.NewNop())
+	s.current.Store(first)
 	if a.udp() {
 		var err error
-		if s.udp, err = listenUDP(a); err != nil {
+		if s.udp, err = listenUDP(s, a); err != nil {
 			return nil, err
 		}
-		go s.udp.serve(s)
 		return s, nil
 	}
-	if direct, err := listenDirect(s, a); direct != nil || err != nil {
+	direct, err := listenDirect(s, a)
+	switch {
+	case err != nil:
+		return nil, err
+	case direct != nil:
 		s.tcp = direct
-		return s, err
+		return s, nil
 	}
 	ln, err := a.listen(net.ListenConfig{})
 	if err != nil {
@@ -174,7 +179,15 @@ func (s *socket) push(v *servers) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stack = append(s.stack, v)
+	s.useLocked(v)
+}
+
+// useLocked directs what comes in to v.
+func (s *socket) useLocked(v *servers) {
 	s.current.Store(v)
+	if s.udp != nil {
+		s.udp.reader.use(v)
+	}
 }
 
 func (s *socket) drop(v *servers) {
@@ -182,7 +195,7 @@ func (s *socket) drop(v *servers) {
 	defer s.mu.Unlock()
 	s.stack = slices.DeleteFunc(s.stack, func(x *servers) bool { return x == v })
 	if n := len(s.stack); n > 0 {
-		s.current.Store(s.stack[n-1])
+		s.useLocked(s.stack[n-1])
 	}
 }
 

@@ -5,7 +5,6 @@ package l4stream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -22,9 +21,10 @@ import (
 // udpSocket is a listening UDP socket with the sessions that came in on it. One
 // goroutine reads it; it never waits for a session.
 type udpSocket struct {
-	conn  *net.UDPConn
-	batch *udpbatch.Socket
-	local proxyproto.Endpoint
+	owner  *socket
+	reader udpReader
+	batch  *udpbatch.Socket
+	local  proxyproto.Endpoint
 
 	mu       sync.Mutex // guards sessions
 	sessions map[udpKey]*udpSession
@@ -45,7 +45,7 @@ type udpKey struct {
 // in while sessions are set up.
 const udpBuffers = 4 << 20
 
-func listenUDP(a address) (*udpSocket, error) {
+func listenUDP(owner *socket, a address) (*udpSocket, error) {
 	pc, err := (&net.ListenConfig{}).ListenPacket(context.Background(), a.Network, a.JoinHostPort(0))
 	if err != nil {
 		return nil, err
@@ -58,15 +58,27 @@ func listenUDP(a address) (*udpSocket, error) {
 		_ = conn.Close()
 		return nil, err
 	}
-	return &udpSocket{
-		conn: conn, batch: batch, local: proxyproto.EndpointOf(conn.LocalAddr()),
+	u := &udpSocket{
+		owner: owner, batch: batch, local: proxyproto.EndpointOf(conn.LocalAddr()),
 		sessions: map[udpKey]*udpSession{},
-	}, nil
+	}
+	if u.reader, err = u.read(conn); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return u, nil
 }
 
-// close ends serve. Sessions end with it: they cannot answer any more.
+// udpReader reads a socket and calls received and failed on one goroutine.
+type udpReader interface {
+	// use takes notice of the servers that the datagrams go to from now on.
+	use(v *servers)
+	close() error
+}
+
+// close ends reading. Sessions end with it: they cannot answer any more.
 func (u *udpSocket) close() error {
-	err := u.conn.Close()
+	err := u.reader.close()
 	u.mu.Lock()
 	list := make([]*udpSession, 0, len(u.sessions))
 	for _, s := range u.sessions {
@@ -79,28 +91,21 @@ func (u *udpSocket) close() error {
 	return err
 }
 
-// serve reads datagrams until the socket is closed.
-func (u *udpSocket) serve(owner *socket) {
-	for {
-		err := u.batch.Serve(func(packets []udpbatch.Packet) bool {
-			servers := owner.current.Load()
-			for i := range packets {
-				u.packet(servers.list[0], &packets[i])
-			}
-			for i, s := range u.touched {
-				s.flush()
-				u.touched[i] = nil
-			}
-			u.touched = u.touched[:0]
-			return true
-		})
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return
-		case err != nil:
-			owner.logger.Load().Debug("reading datagrams", zap.String("address", owner.key), zap.Error(err))
-		}
+// received gives datagrams to their sessions.
+func (u *udpSocket) received(packets []udpbatch.Packet) {
+	servers := u.owner.current.Load()
+	for i := range packets {
+		u.packet(servers.list[0], &packets[i])
 	}
+	for i, s := range u.touched {
+		s.flush()
+		u.touched[i] = nil
+	}
+	u.touched = u.touched[:0]
+}
+
+func (u *udpSocket) failed(err error) {
+	u.owner.logger.Load().Debug("reading datagrams", zap.String("address", u.owner.key), zap.Error(err))
 }
 
 // packet gives a datagram to its session, a new one if there is none.

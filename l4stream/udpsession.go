@@ -29,7 +29,8 @@ type udpSession struct {
 
 	proxy   *ProxyPass
 	try     *try
-	up      *net.UDPConn
+	up      *net.UDPConn // nil on a loop
+	loop    udpLoop
 	batch   *udpbatch.Socket
 	toUp    *udpbatch.Sender // used by the socket's goroutine
 	touched bool             // has datagrams to flush; likewise
@@ -71,6 +72,7 @@ func (p *ProxyPass) serveUDP(s *Session, group *peer.Group, address string) erro
 		_ = u.up.Close()
 		return err
 	}
+	u.join()
 	u.toUp = u.batch.NewSender()
 	u.socket.mu.Lock()
 	u.socket.sessions[u.key] = u
@@ -80,7 +82,11 @@ func (p *ProxyPass) serveUDP(s *Session, group *peer.Group, address string) erro
 	u.upload.bytes += int64(len(s.preread)) // it delays nothing: it was read before there was a rate
 	u.send(s.preread, time.Now())
 	s.preread = nil
-	go u.run()
+	if u.up == nil {
+		u.enter()
+	} else {
+		go u.run()
+	}
 	return nil
 }
 
@@ -321,6 +327,10 @@ func (u *udpSession) end(status int, cause error) {
 	u.mu.Unlock()
 	close(u.release)
 	u.unbind()
+	if u.up == nil {
+		u.leave()
+		return
+	}
 	_ = u.up.SetReadDeadline(past) // run sees it and finishes
 }
 

@@ -44,6 +44,7 @@ type Token struct{ slot, generation int32 }
 // Loop is one goroutine that waits.
 type Loop struct {
 	epoll, wake int
+	private     bool // has one holder
 
 	mu     sync.Mutex // guards what follows
 	slots  []slot
@@ -93,9 +94,25 @@ func Acquire() (*Loop, error) {
 	return loops.list[loops.next%len(loops.list)], nil
 }
 
+// Private returns a loop of the caller's own, whose handlers may block. It runs
+// until its Release.
+func Private() (*Loop, error) {
+	l, err := newLoop()
+	if err != nil {
+		return nil, err
+	}
+	l.private = true
+	go l.serve()
+	return l, nil
+}
+
 // Release gives a loop back. Nothing that was added to it must be left if it is
 // the last.
-func (*Loop) Release() {
+func (l *Loop) Release() {
+	if l.private {
+		l.Post(nil)
+		return
+	}
 	loops.mu.Lock()
 	defer loops.mu.Unlock()
 	if loops.refs--; loops.refs > 0 {
@@ -185,6 +202,12 @@ func (l *Loop) Change(fd int, t Token, interest uint32) error {
 		return fmt.Errorf("epoll_ctl: %w", err)
 	}
 	return nil
+}
+
+// Drop is Remove for a descriptor that is to stay open.
+func (l *Loop) Drop(fd int, t Token) {
+	l.Remove(t)
+	_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, fd, &unix.EpollEvent{})
 }
 
 // Remove forgets the handler of a descriptor. The descriptor is the caller's to

@@ -212,6 +212,46 @@ func TestWhatWantsAnotherTurnLetsOthersHaveTheirs(t *testing.T) {
 	}
 }
 
+func TestADescriptorThatIsDroppedStaysOpenAndGoesToAnotherLoop(t *testing.T) {
+	l := acquire(t)
+	own, err := Private()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Release()
+	a, b := socketPair(t)
+	first, second := make(ready, 10), make(ready, 10)
+	const input = unix.EPOLLIN | unix.EPOLLET
+	token := add(t, l, a, input, first)
+	write(t, b, "x")
+	receive(t, first)
+	l.Drop(a, token)
+	add(t, own, a, input, second)
+	receive(t, second) // of the byte that is there
+	write(t, b, "y")
+	receive(t, second)
+	settled(t, l)
+	if len(first) > 0 {
+		t.Error("the loop that dropped it reports it")
+	}
+}
+
+func TestALoopOfOnesOwnEndsWithItsRelease(t *testing.T) {
+	a, err := Private()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Private()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a == b {
+		t.Error("two holders have one loop")
+	}
+	a.Release()
+	b.Release() // goleak sees whether they end
+}
+
 func TestLoopsEndWithTheirLastHolder(t *testing.T) {
 	var held []*Loop
 	for range 2*count() + 1 {
