@@ -237,6 +237,7 @@ func (p *ProxyPass) dialing(s *Session, t *try, address, line string) (*dialing,
 	return d, nil
 }
 
+// longAgo is a deadline that is over.
 var longAgo = time.Unix(1, 0)
 
 func (d *dialing) run(ctx context.Context) (net.Conn, error) {

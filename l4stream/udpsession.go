@@ -331,11 +331,8 @@ func (u *udpSession) end(status int, cause error) {
 		u.leave()
 		return
 	}
-	_ = u.up.SetReadDeadline(past) // run sees it and finishes
+	_ = u.up.SetReadDeadline(longAgo) // run sees it and finishes
 }
-
-// past is a deadline that is over.
-var past = time.Unix(1, 0)
 
 func (u *udpSession) hasEnded() bool {
 	u.mu.Lock()
