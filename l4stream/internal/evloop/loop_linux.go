@@ -31,7 +31,7 @@ const (
 // Interests to add a descriptor with.
 const (
 	// Edge reports everything, each time that it happens.
-	Edge = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
+	Edge = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLPRI | unix.EPOLLRDHUP | unix.EPOLLET
 	// Level reports as long as there is something to read.
 	Level = unix.EPOLLIN
 	// None reports nothing but errors.

@@ -20,7 +20,7 @@ type flow struct {
 	last     bool // what it has may be followed by its end or an error
 	blocked  bool // the destination takes nothing; it will be told when
 	ended    bool // the source has
-	copies   bool // the kernel does not splice these
+	copies   bool // the kernel does not splice this socket, or not all of it
 
 	pipe   *pipe
 	inPipe int
@@ -129,7 +129,10 @@ func (f *flow) fill() bool {
 
 // take reads into the pipe, or into a buffer where that cannot be.
 func (f *flow) take() (int, error) {
-	if f.pipe == nil && !f.copies {
+	switch {
+	case f.copies && f.pipe != nil:
+		f.release()
+	case !f.copies && f.pipe == nil:
 		f.pipe, _ = pools[0].get() // else no descriptors: copy this time
 	}
 	if f.pipe != nil {

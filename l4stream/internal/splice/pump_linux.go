@@ -126,7 +126,11 @@ func (m *mover) fill(fd uintptr) bool {
 			continue
 		case unix.EAGAIN:
 			m.release()
-			return false
+			if !urgentIsNext(fd) {
+				return false
+			}
+			m.pool = nil
+			continue
 		case unix.EINVAL: // a socket that cannot be spliced
 			m.release()
 			m.pool = nil
@@ -135,6 +139,13 @@ func (m *mover) fill(fd uintptr) bool {
 		return true
 	}
 	return m.fillBuffer(fd)
+}
+
+// urgentIsNext reports whether a TCP socket has got to urgent data, at which
+// splice stops for good. A read leaves it out, as nginx's does.
+func urgentIsNext(fd uintptr) bool {
+	n, err := unix.IoctlGetInt(int(fd), unix.SIOCATMARK)
+	return err == nil && n != 0
 }
 
 func (m *mover) fillBuffer(fd uintptr) bool {

@@ -141,10 +141,13 @@ func (r *Relay) ready(e *end, events uint32) {
 			return
 		}
 	}
-	if events&evloop.Readable != 0 {
+	if events&unix.EPOLLPRI != 0 { // see urgentIsNext
+		e.from.copies = true
+	}
+	if events&(evloop.Readable|unix.EPOLLPRI) != 0 {
 		e.from.readable = true
 		// With its end behind it, a short read says nothing of the next one.
-		e.from.last = e.from.last || events&^unix.EPOLLOUT != unix.EPOLLIN
+		e.from.last = e.from.last || events&^(unix.EPOLLOUT|unix.EPOLLPRI) != unix.EPOLLIN
 	}
 	e.from.move()
 }

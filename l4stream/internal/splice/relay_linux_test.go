@@ -213,6 +213,34 @@ func TestARelayWithoutDescriptorsForPipesCopies(t *testing.T) {
 	}
 }
 
+func TestUrgentDataIsLeftOutAndDoesNotStopASession(t *testing.T) {
+	eachKind(t, func(t *testing.T, kind int) {
+		if kinds[kind].network != "tcp" {
+			t.Skip("urgent data is TCP's")
+		}
+		s := start(t, kind, Config{})
+		urgent := func() {
+			raw, err := s.client.(*net.TCPConn).SyscallConn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if cerr := raw.Control(func(fd uintptr) { err = unix.Sendto(int(fd), []byte("!"), unix.MSG_OOB, nil) }); cerr != nil || err != nil {
+				t.Fatal(cerr, err)
+			}
+		}
+		send(t, s.client, "one ")
+		expect(t, s.server, "one ")
+		urgent()
+		send(t, s.client, "two ")
+		expect(t, s.server, "two ")
+		urgent()
+		send(t, s.client, "three")
+		expect(t, s.server, "three")
+		send(t, s.server, "answer")
+		expect(t, s.client, "answer")
+	})
+}
+
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
