@@ -63,6 +63,7 @@ type walker struct {
 	tried   map[string]bool // in the current list
 	backup  bool
 	leases  []*peer.Lease
+	parked  map[*peer.Lease]bool
 }
 
 func (w *world) draw(low, high int, what string) int {
@@ -97,6 +98,7 @@ func (w *world) apply() {
 func (k *walker) taken(l *peer.Lease, before map[string]peer.State) {
 	w, p := k.world, l.Peer()
 	s, was := p.Server(), before[p.ID()]
+	another := k.another(before)
 	if s.Backup && !k.backup {
 		k.backup, k.tried = true, map[string]bool{}
 	}
@@ -109,8 +111,8 @@ func (k *walker) taken(l *peer.Lease, before map[string]peer.State) {
 		w.t.Fatalf("%s has %d connections, more than %d", s.ID, p.Conns(), s.MaxConns)
 	case k.tried[s.ID] && !single && w.usable() != 1:
 		w.t.Fatalf("%s was picked, and the session had tried it", s.ID)
-	case was.Hedged:
-		w.t.Fatalf("%s was picked, and a dial to it is slow", s.ID)
+	case was.Hedged && another != "":
+		w.t.Fatalf("%s was picked, and a dial to it is slow; %s was there, too", s.ID, another)
 	case !was.Until.IsZero() && !w.now.After(was.Until) && w.usable() != 1:
 		w.t.Fatalf("%s was picked, and it is disabled until %s", s.ID, was.Until.Sub(w.now))
 	case was.AwaitsProbe && w.usable() != 1:
@@ -118,6 +120,22 @@ func (k *walker) taken(l *peer.Lease, before map[string]peer.State) {
 	}
 	k.tried[s.ID] = true
 	k.leases = append(k.leases, l)
+}
+
+// another is a server that the session might be given and that is not slow to
+// connect.
+func (k *walker) another(states map[string]peer.State) string {
+	w := k.world
+	for id, s := range states {
+		switch {
+		case s.Hedged || !s.Available(w.now) || s.Until.Equal(w.now):
+		case s.Server.Backup != k.backup && k.backup:
+		case s.Server.Backup == k.backup && k.tried[id]:
+		default:
+			return id
+		}
+	}
+	return ""
 }
 
 // usable is the number of servers neither down nor draining.
@@ -176,10 +194,33 @@ func (k *walker) leave() {
 	k.waiter = nil
 }
 
+// hedge asks one more server, parks a connection, or goes on with a parked one.
+func (k *walker) hedge() {
+	w, l := k.world, k.leases[0]
+	switch before := w.states(); {
+	case k.parked[l] && w.draw(0, 1, "resume") == 0:
+		k.session.Resume(l, w.now)
+		k.parked[l] = false
+	case w.draw(0, 2, "park") == 0:
+		if k.session.Park(l, w.now) == k.parked[l] {
+			w.t.Fatalf("Park() = %v of a lease that is parked: %v", !k.parked[l], k.parked[l])
+		}
+		k.parked[l] = true
+	default:
+		if next, err := k.session.Hedge(l, w.now); err == nil {
+			k.parked[l] = true
+			if before[next.Peer().ID()].Hedged {
+				w.t.Fatalf("%s was hedged with, and a dial to it is slow, too", next.Peer().ID())
+			}
+			k.taken(next, before)
+		}
+	}
+}
+
 func (w *world) step() {
 	switch op := w.draw(0, 19, "op"); {
 	case op < 8 || len(w.walkers) == 0:
-		k := &walker{world: w, tried: map[string]bool{}}
+		k := &walker{world: w, tried: map[string]bool{}, parked: map[*peer.Lease]bool{}}
 		o := peer.SessionOptions{Key: fmt.Sprint("k", w.draw(0, 9, "key")), Client: netip.AddrFrom4([4]byte{10, 0, byte(w.draw(0, 9, "client")), 1})}
 		if w.draw(0, 2, "bound") == 0 {
 			o.Hint = "r" + w.config.Servers[w.draw(0, len(w.config.Servers)-1, "hint")].ID
@@ -198,13 +239,13 @@ func (w *world) step() {
 		case op < 9:
 			k.leases[0].Observe(peer.FirstByte, time.Duration(w.draw(0, 300, "ms"))*time.Millisecond, w.now)
 		case op < 10:
-			before := w.states()
-			if l, err := k.session.Hedge(k.leases[0], w.now); err == nil {
-				k.taken(l, before)
-			}
+			k.hedge()
 		default:
 			o := peer.Outcome(w.draw(0, 4, "outcome"))
 			k.leases[0].Done(o, w.now)
+			if o == peer.None && k.parked[k.leases[0]] { // nothing was sent there
+				delete(k.tried, k.leases[0].Peer().ID())
+			}
 			k.leases = k.leases[1:]
 			if o >= peer.Failed && len(k.leases) == 0 {
 				k.next()
