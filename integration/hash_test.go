@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -129,5 +130,42 @@ func TestAHashKeyOfTheOtherFrontIsWarnedOf(t *testing.T) {
 	p.WaitLog(t, msg, map[string]any{"group": "app", "used_by": "stream", "placeholder": "http.vars.client_ip"})
 	if n := len(p.Logs(msg)); n != 2 {
 		t.Errorf("%d warnings, want 2", n)
+	}
+}
+
+// A misspelt name is empty for every client: all of them reach one server.
+func TestAMisspeltPlaceholderInAHashKeyIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	p := serve(t, group("web", "127.0.0.1:9", "hash {http.reqest.uri}{http.request.hots}{http.request.uri.query.k}{http.vars.x}")+
+		group("tcp", "127.0.0.1:9", "hash {stream.remote_adr}{stream.remote_addr}{stream.vars.client}{stream.vars.clint}{stream.proxy_protocol_tlv_nosuch}{stream.proxy_protocol_tlv_authority}{stream.upstream_addr}{env.HOME}")+
+		group("named", "127.0.0.1:9", "hash {stream.ssl_preread_servername}")+`
+	stream {
+		server `+front("tcp")+` {
+			proxy_pass tcp
+			map {stream.remote_addr} client {
+				default other
+			}
+		}
+		server `+front("named")+` {
+			set group named
+			proxy_pass {stream.vars.group}
+		}
+	}
+`, "\tproxy_pass web")
+	_ = p.tcp("named").rest() // groups that placeholders name are found with the first session
+	const msg = "a placeholder in the hash key does not exist where the group is used: it is empty"
+	want := []string{
+		"web http http.reqest.uri", "web http http.request.hots",
+		"tcp stream stream.remote_adr", "tcp stream stream.vars.clint", "tcp stream stream.proxy_protocol_tlv_nosuch",
+		"tcp stream stream.upstream_addr", "named stream stream.ssl_preread_servername",
+	}
+	var got []string
+	for _, l := range p.logs(msg, "", len(want)) {
+		got = append(got, fmt.Sprint(l.Fields["group"], " ", l.Fields["used_by"], " ", l.Fields["placeholder"]))
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("warnings of\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }

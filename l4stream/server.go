@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
+	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/proxyproto"
 )
 
 // Server handles the sessions that come in on some addresses.
@@ -136,7 +138,36 @@ func (s *Server) loadHandlers(ctx caddy.Context) error {
 	slices.SortStableFunc(s.phases[PostAccept], func(a, b Handler) int { return rank(a) - rank(b) })
 	handlers := slices.Concat(s.phases[:]...)
 	s.direct, s.udpWaits = !slices.ContainsFunc(handlers, mayWait), slices.ContainsFunc(handlers, udpMayWait)
+	if p, ok := s.content.(*ProxyPass); ok {
+		p.target.checkKey(ctx, s.exists)
+	}
 	return nil
+}
+
+// exists reports whether a placeholder has a value when a server is chosen for
+// a session. Other modules may define any with a namespace of their own.
+func (s *Server) exists(name string) bool {
+	switch name, ours := strings.CutPrefix(name, placeholderPrefix); {
+	case !ours:
+		return strings.Contains(name, ".") && !strings.HasPrefix(name, "http.")
+	case strings.HasPrefix(name, "upstream_"): // only afterwards
+		return false
+	case strings.HasPrefix(name, "vars."):
+		return s.defines(strings.TrimPrefix(name, "vars."))
+	case strings.HasPrefix(name, tlvPrefix):
+		_, err := proxyproto.ParseTLVName(strings.TrimPrefix(name, tlvPrefix))
+		return err == nil
+	default:
+		return variables[name] != nil
+	}
+}
+
+// defines reports whether one of the handlers makes a variable of that name.
+func (s *Server) defines(variable string) bool {
+	return slices.ContainsFunc(s.phases[PostAccept], func(h Handler) bool {
+		d, ok := h.(interface{ defines() string })
+		return ok && d.defines() == variable
+	})
 }
 
 // rank is the order within post_accept, nginx's: variables see the address that

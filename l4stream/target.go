@@ -20,10 +20,12 @@ import (
 // placeholders name.
 type target struct {
 	text    string            // with placeholders, empty for a fixed group
-	runtime *upstream.Runtime // of a fixed group
+	name    string            // of a fixed group
+	runtime *upstream.Runtime // of a fixed group or list of addresses
 	fixed   *peer.Group       // it stays usable after the configuration's end
 
 	ctx    caddy.Context
+	exists func(name string) bool // what sessions have
 	allow  *networks
 	mu     sync.Mutex // guards what follows
 	named  map[string]*upstream.Runtime
@@ -44,7 +46,8 @@ func (t *target) provision(ctx caddy.Context, p *ProxyPass) error {
 	}
 	var err error
 	if t.isGroup(p) {
-		t.runtime, err = upstream.Use(ctx, p.To[0])
+		t.name = p.To[0]
+		t.runtime, err = upstream.Use(ctx, t.name)
 	} else {
 		t.runtime, err = upstream.UseAddresses(ctx, "stream", p.To)
 	}
@@ -58,6 +61,15 @@ func (t *target) provision(ctx caddy.Context, p *ProxyPass) error {
 // isGroup reports whether p leads to one group, which it names.
 func (t *target) isGroup(p *ProxyPass) bool {
 	return t.text == "" && len(p.To) == 1 && !strings.ContainsAny(p.To[0], ":/")
+}
+
+// checkKey warns of placeholders in the group's key for which exists is false; for
+// groups that placeholders name, once they are.
+func (t *target) checkKey(ctx caddy.Context, exists func(name string) bool) {
+	t.exists = exists
+	if t.name != "" {
+		upstream.WarnKey(ctx, t.name, "stream", exists)
+	}
 }
 
 func (t *target) release() error {
@@ -118,5 +130,6 @@ func (t *target) use(name string) (*upstream.Runtime, error) {
 		return nil, fmt.Errorf("from placeholders: %w", err)
 	}
 	t.named[name] = r
+	upstream.WarnKey(t.ctx, name, "stream", t.exists)
 	return r, nil
 }

@@ -17,6 +17,9 @@ import (
 // name of nginx's variable.
 const placeholderPrefix = "stream."
 
+// tlvPrefix is that of the variables of a PROXY header's TLVs.
+const tlvPrefix = "proxy_protocol_tlv_"
+
 var hostname = func() string { h, _ := os.Hostname(); return strings.ToLower(h) }()
 
 // variables are nginx's variables of a session.
@@ -85,7 +88,7 @@ func (s *Session) placeholder(key string) (any, bool) {
 		}
 		return "", true
 	}
-	if name, ok := strings.CutPrefix(name, "proxy_protocol_tlv_"); ok {
+	if name, ok := strings.CutPrefix(name, tlvPrefix); ok {
 		return s.tlv(name), true
 	}
 	return nil, false

@@ -46,6 +46,8 @@ func (h *Set) Provision(caddy.Context) error { return checkName(h.Name) }
 // Phase implements Handler.
 func (*Set) Phase() Phase { return PostAccept }
 
+func (h *Set) defines() string { return h.Name }
+
 // Handle implements Handler.
 func (h *Set) Handle(s *Session) error {
 	value := s.expand(h.Value)
@@ -107,6 +109,8 @@ func (m *Map) Provision(caddy.Context) error {
 
 // Phase implements Handler.
 func (*Map) Phase() Phase { return PostAccept }
+
+func (m *Map) defines() string { return m.Name }
 
 // Handle implements Handler.
 func (m *Map) Handle(s *Session) error {
@@ -194,6 +198,8 @@ func (g *Geo) mode() geo.Mode {
 // Phase implements Handler.
 func (*Geo) Phase() Phase { return PostAccept }
 
+func (g *Geo) defines() string { return g.Name }
+
 // Handle implements Handler.
 func (g *Geo) Handle(s *Session) error {
 	s.setVar(g.Name, func() string {
@@ -279,6 +285,8 @@ func (c *SplitClients) Provision(caddy.Context) error {
 
 // Phase implements Handler.
 func (*SplitClients) Phase() Phase { return PostAccept }
+
+func (h *SplitClients) defines() string { return h.Name }
 
 // Handle implements Handler.
 func (c *SplitClients) Handle(s *Session) error {

@@ -6,8 +6,10 @@ package upstream
 import (
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
@@ -32,10 +34,27 @@ func warnKey(logger *zap.Logger, group, front string, method peer.Method, exists
 	}
 }
 
-// inStream reports whether a placeholder may exist in a stream session. Modules
-// may define any with a namespace of their own.
-func inStream(name string) bool {
-	return strings.Contains(name, ".") && !strings.HasPrefix(name, "http.")
+// WarnKey warns of placeholders in the hash key of a named group that are empty in
+// all sessions of a front that is not reverse_proxy: those for which exists is
+// false.
+func WarnKey(ctx caddy.Context, group, front string, exists func(name string) bool) {
+	if g, err := groupOf(ctx, group); err == nil {
+		warnKey(ctx.Logger(&App{}), group, front, g.method, exists)
+	}
+}
+
+// httpSpaces are the namespaces of Caddy's placeholders, below http., that are not
+// called like a module; upstream is ours, of walks before.
+var httpSpaces = []string{
+	"vars", "auth", "error", "regexp", "url_pattern", "upstream", "shutting_down", "time_until_shutdown",
+}
+
+// registered reports whether a module of this build may define the placeholders
+// of {http.<space>.*}: one is called so.
+func registered(space string) bool {
+	return slices.ContainsFunc(caddy.Modules(), func(id string) bool {
+		return slices.Contains(strings.Split(id, "."), space)
+	})
 }
 
 // inHTTP reports whether a placeholder may exist when a server is chosen for an
@@ -46,8 +65,11 @@ func inHTTP(name string) bool {
 		return false
 	case strings.HasPrefix(name, "http.reverse_proxy."), strings.HasPrefix(name, "http.response."):
 		return false // only afterwards
+	case !strings.HasPrefix(name, "http."):
+		return true // modules may define any with a namespace of their own
 	case !strings.HasPrefix(name, "http.request."):
-		return true
+		space, _, _ := strings.Cut(strings.TrimPrefix(name, "http."), ".")
+		return slices.Contains(httpSpaces, space) || registered(space)
 	}
 	for _, prefix := range []string{"tls.", "orig_", "host.labels.", "uuid"} { // these need a real request
 		if strings.HasPrefix(name, "http.request."+prefix) {

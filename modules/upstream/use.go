@@ -14,7 +14,8 @@ import (
 
 // Use returns the live state of a named group for a front that is not
 // reverse_proxy, and takes a reference to it that Release gives back. Such a
-// front knows no default port, so every server needs one.
+// front knows no default port, so every server needs one. It knows which
+// placeholders its sessions have, and tells WarnKey.
 func Use(ctx caddy.Context, name string) (*Runtime, error) {
 	g, err := groupOf(ctx, name)
 	if err != nil {
@@ -28,7 +29,6 @@ func Use(ctx caddy.Context, name string) (*Runtime, error) {
 			return nil, fmt.Errorf("group %s: %w", name, err)
 		}
 	}
-	warnKey(ctx.Logger(&App{}), name, "stream", g.method, inStream)
 	r, err := acquire(runtimeKey{name: name})
 	if err != nil {
 		return nil, err
