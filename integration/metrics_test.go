@@ -50,6 +50,7 @@ func TestMetricsCountOverReloads(t *testing.T) {
 		{"requests_total", `group="app"`, "6"}, {"retries_total", `group="app"`, p.metric("server_failures_total", strings.Replace(label("dead", dead), `,server`, `,reason="error",server`, 1))}, // each failure was retried
 		{"refused_total", `group="app"`, "0"}, {"servers", `group="app"`, "2"}, {"servers_up", `group="app"`, "2"}, {"queue", `group="app"`, "0"},
 		{"server_up", label("good", good.Addr()), "1"}, {"server_active", label("good", good.Addr()), "0"},
+		{"server_weight", label("good", good.Addr()), "1"}, {"server_effective_weight", label("good", good.Addr()), "1"},
 		{"server_tries_total", label("good", good.Addr()), "6"},
 		{"server_response_seconds_count", label("good", good.Addr()), "6"}, {"server_header_seconds_count", label("good", good.Addr()), "6"},
 		{"server_responses_total", strings.Replace(label("good", good.Addr()), `,group`, `,class="2xx",group`, 1), "6"},

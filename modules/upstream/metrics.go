@@ -4,7 +4,9 @@
 package upstream
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -41,44 +43,119 @@ var (
 	serverLabels = []string{"group", "server", "address"}
 )
 
-func metric(name, help string, labels []string, more ...string) *prometheus.Desc {
-	return prometheus.NewDesc("caddy_upstream_"+name, help, append(append([]string(nil), labels...), more...), nil)
-}
-
-var (
-	mRequests = metric("requests_total", "Requests and stream sessions that were given a server.", groupLabels)
-	mRefused  = metric("refused_total", "Times that a request or session found no server.", groupLabels)
-	mGRetries = metric("retries_total", "Further tries of requests and sessions.", groupLabels)
-	mQueue    = metric("queue", "Requests that wait for a server.", groupLabels)
-	mServers  = metric("servers", "Servers of the group.", groupLabels)
-	mUsable   = metric("servers_up", "Servers that are neither down nor draining nor out.", groupLabels)
-
-	mUp        = metric("server_up", "1 if the server can be used, else 0. A full one can.", serverLabels)
-	mActive    = metric("server_active", "Requests and sessions in progress.", serverLabels)
-	mFailed    = metric("server_failed_check", "1 for each active check that has the server out.", serverLabels, "check")
-	mTries     = metric("server_tries_total", "Tries at the server.", serverLabels)
-	mRetries   = metric("server_retries_total", "Tries that followed one at another server.", serverLabels)
-	mFailures  = metric("server_failures_total", "Failed tries, by nginx's words.", serverLabels, "reason")
-	mResponses = metric("server_responses_total", "Responses by class.", serverLabels, "class")
-	mSessions  = metric("server_sessions_total", "Stream sessions that were connected.", serverLabels)
-	mSent      = metric("server_sent_bytes_total", "Bytes sent, counted at the end of a request or session.", serverLabels)
-	mReceived  = metric("server_received_bytes_total", "Bytes received, counted at the end of a request or session.", serverLabels)
-	mIdle      = metric("server_idle_connections", "Connections that are kept.", serverLabels)
-	mCreated   = metric("server_connections_total", "Connections opened by upstream_keepalive.", serverLabels)
-	mReused    = metric("server_reused_total", "Requests that found a kept connection.", serverLabels)
-	mHeader    = metric("server_header_seconds", "Time to the response header, or to the first byte of a stream session.", serverLabels)
-	mResponse  = metric("server_response_seconds", "Time to the end of the response or session.", serverLabels)
+const (
+	counter = prometheus.CounterValue
+	gauge   = prometheus.GaugeValue
 )
 
-var allMetrics = []*prometheus.Desc{
-	mRequests, mRefused, mGRetries, mQueue, mServers, mUsable, mUp, mFailed, mActive, mTries, mRetries, mFailures, mResponses,
-	mSessions, mSent, mReceived, mIdle, mCreated, mReused, mHeader, mResponse,
+// series is a metric of T with one value, as it is written below.
+type series[T any] struct {
+	name, help string
+	kind       prometheus.ValueType
+	value      func(*T) float64
+}
+
+type metric[T any] struct {
+	series[T]
+	desc *prometheus.Desc
+}
+
+// sight is a server as it is shown.
+type sight struct {
+	*peer.State
+	now  time.Time
+	kept *KeepaliveState // nil: none were
+}
+
+func (s *sight) up() float64 {
+	switch stateName(*s.State, s.now) {
+	case "up", "full":
+		return 1
+	}
+	return 0
+}
+
+// failedChecks counts checks of one name as one: they ask different things.
+func (s *sight) failedChecks() map[string]uint64 {
+	out := map[string]uint64{}
+	for _, c := range s.Checks {
+		out[c.Check] = 1
+	}
+	return out
+}
+
+var ofGroups = named(groupLabels, []series[peer.Status]{
+	{"requests_total", "Requests and stream sessions that were given a server.", counter, func(s *peer.Status) float64 { return float64(s.Requests) }},
+	{"refused_total", "Times that a request or session found no server.", counter, func(s *peer.Status) float64 { return float64(s.Refused) }},
+	{"retries_total", "Further tries of requests and sessions.", counter, func(s *peer.Status) float64 { return float64(s.Retries) }},
+	{"queue", "Requests that wait for a server.", gauge, func(s *peer.Status) float64 { return float64(s.Waiting) }},
+	{"servers", "Servers of the group.", gauge, func(s *peer.Status) float64 { return float64(s.Members) }},
+	{"servers_up", "Servers that are neither down nor draining nor out.", gauge, func(s *peer.Status) float64 { return float64(s.Up) }},
+})
+
+var ofServers = named(serverLabels, []series[sight]{
+	{"server_up", "1 if the server can be used, else 0. A full one can.", gauge, (*sight).up},
+	{"server_active", "Requests and sessions in progress.", gauge, func(s *sight) float64 { return float64(s.Conns) }},
+	{"server_weight", "The weight as configured.", gauge, func(s *sight) float64 { return float64(s.Server.Weight) }},
+	{"server_effective_weight", "The weight that failures have left.", gauge, func(s *sight) float64 { return float64(s.EffectiveWeight) }},
+	{"server_tries_total", "Tries at the server.", counter, func(s *sight) float64 { return float64(s.Picks) }},
+	{"server_retries_total", "Tries that followed one at another server.", counter, func(s *sight) float64 { return float64(s.Retries) }},
+	{"server_sent_bytes_total", "Bytes sent, counted at the end of a request or session.", counter, func(s *sight) float64 { return float64(s.Stats.Sent.Load()) }},
+	{"server_received_bytes_total", "Bytes received, counted at the end of a request or session.", counter, func(s *sight) float64 { return float64(s.Stats.Received.Load()) }},
+	{"server_sessions_total", "Stream sessions that were connected.", counter, func(s *sight) float64 { return float64(s.Stats.Sessions.Load()) }},
+})
+
+// ofKept are of servers to which connections have been kept.
+var ofKept = named(serverLabels, []series[sight]{
+	{"server_idle_connections", "Connections that are kept.", gauge, func(s *sight) float64 { return float64(s.kept.Idle) }},
+	{"server_connections_total", "Connections opened by upstream_keepalive.", counter, func(s *sight) float64 { return float64(s.kept.Created) }},
+	{"server_reused_total", "Requests that found a kept connection.", counter, func(s *sight) float64 { return float64(s.kept.Reused) }},
+})
+
+// ofMany have a label more, for what happened.
+var ofMany = []struct {
+	desc   *prometheus.Desc
+	kind   prometheus.ValueType
+	values func(*sight) map[string]uint64
+}{
+	{describe("server_failed_check", "1 for each active check that has the server out.", serverLabels, "check"), gauge, (*sight).failedChecks},
+	{describe("server_failures_total", "Failed tries, by nginx's words.", serverLabels, "reason"), counter, func(s *sight) map[string]uint64 { return s.Reasons.Map() }},
+	{describe("server_responses_total", "Responses by class.", serverLabels, "class"), counter, func(s *sight) map[string]uint64 { return classes(s.Stats) }},
+}
+
+var ofTimes = []struct {
+	desc  *prometheus.Desc
+	value func(*peer.Stats) *peer.Histogram
+}{
+	{describe("server_header_seconds", "Time to the response header, or to the first byte of a stream session.", serverLabels), func(s *peer.Stats) *peer.Histogram { return s.Header.Load() }},
+	{describe("server_response_seconds", "Time to the end of the response or session.", serverLabels), func(s *peer.Stats) *peer.Histogram { return s.Response.Load() }},
+}
+
+func describe(name, help string, labels []string, more ...string) *prometheus.Desc {
+	return prometheus.NewDesc("caddy_upstream_"+name, help, slices.Concat(labels, more), nil)
+}
+
+func named[T any](labels []string, table []series[T]) []metric[T] {
+	out := make([]metric[T], len(table))
+	for i, m := range table {
+		out[i] = metric[T]{m, describe(m.name, m.help, labels)}
+	}
+	return out
 }
 
 // Describe implements prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range allMetrics {
-		ch <- d
+	for _, m := range ofGroups {
+		ch <- m.desc
+	}
+	for _, m := range slices.Concat(ofServers, ofKept) {
+		ch <- m.desc
+	}
+	for _, m := range ofMany {
+		ch <- m.desc
+	}
+	for _, m := range ofTimes {
+		ch <- m.desc
 	}
 }
 
@@ -86,30 +163,20 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 func (collector) Collect(ch chan<- prometheus.Metric) {
 	now := time.Now()
 	for _, r := range allRuntimes() {
-		s := sink{ch: ch, group: []string{r.id}}
-		s.collect(r.Runtime, now)
+		r.collect(ch, now)
 	}
 }
 
-// sink sends the metrics of one group.
-type sink struct {
-	ch    chan<- prometheus.Metric
-	group []string
+// send sends the metrics of one thing.
+func send[T any](ch chan<- prometheus.Metric, table []metric[T], of *T, labels []string) {
+	for i := range table {
+		m := &table[i]
+		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(of), labels...)
+	}
 }
 
-func (s *sink) send(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels []string, more ...string) {
-	s.ch <- prometheus.MustNewConstMetric(d, kind, v, append(append([]string(nil), labels...), more...)...)
-}
-
-func (s *sink) count(d *prometheus.Desc, v uint64, labels []string, more ...string) {
-	s.send(d, prometheus.CounterValue, float64(v), labels, more...)
-}
-
-func (s *sink) gauge(d *prometheus.Desc, v float64, labels []string) {
-	s.send(d, prometheus.GaugeValue, v, labels)
-}
-
-func (s *sink) collect(r *Runtime, now time.Time) {
+// collect sends the metrics of one group.
+func (r entry) collect(ch chan<- prometheus.Metric, now time.Time) {
 	r.mu.Lock()
 	status, peers, kept := r.group.Status(), r.group.Snapshot(), r.connectionsLocked()
 	owners := map[string]string{}
@@ -119,81 +186,43 @@ func (s *sink) collect(r *Runtime, now time.Time) {
 		}
 	}
 	r.mu.Unlock()
-	s.count(mRequests, status.Requests, s.group)
-	s.count(mRefused, status.Refused, s.group)
-	s.count(mGRetries, status.Retries, s.group)
-	s.gauge(mQueue, float64(status.Waiting), s.group)
-	s.gauge(mServers, float64(status.Members), s.group)
-	s.gauge(mUsable, float64(status.Up), s.group)
+	send(ch, ofGroups, &status, []string{r.id})
 	seen := map[[2]string]bool{}
 	for i := range peers {
-		p := &peers[i]
-		id := owners[p.Server.ID]
-		if id == "" {
-			id = p.Server.ID
-		}
-		key := [2]string{id, p.Server.Address}
+		p := &sight{State: &peers[i], now: now, kept: kept[peers[i].Server.Address]}
+		key := [2]string{cmp.Or(owners[p.Server.ID], p.Server.ID), p.Server.Address}
 		for n := 2; seen[key]; n++ { // one address twice, in SRV records
 			key[1] = p.Server.Address + suffix(n)
 		}
 		seen[key] = true
-		s.server(p, []string{s.group[0], key[0], key[1]}, kept[p.Server.Address], now)
+		p.collect(ch, []string{r.id, key[0], key[1]})
 	}
 }
 
 // histogramLimits are the upper bounds of the buckets.
 var histogramLimits = peer.Limits()
 
-func (s *sink) server(p *peer.State, labels []string, kept *KeepaliveState, now time.Time) {
-	up := 0.0
-	switch stateName(*p, now) {
-	case "up", "full":
-		up = 1
+// collect sends the metrics of one server.
+func (s *sight) collect(ch chan<- prometheus.Metric, labels []string) {
+	send(ch, ofServers, s, labels)
+	if s.kept != nil {
+		send(ch, ofKept, s, labels)
 	}
-	s.gauge(mUp, up, labels)
-	s.failedChecks(p, labels)
-	s.gauge(mActive, float64(p.Conns), labels)
-	s.count(mTries, p.Picks, labels)
-	s.count(mRetries, p.Retries, labels)
-	for reason, n := range p.Reasons.Map() {
-		s.count(mFailures, n, labels, reason)
-	}
-	for class, n := range classes(p.Stats) {
-		s.count(mResponses, n, labels, class)
-	}
-	if n := p.Stats.Sessions.Load(); n > 0 {
-		s.count(mSessions, n, labels)
-	}
-	s.count(mSent, p.Stats.Sent.Load(), labels)
-	s.count(mReceived, p.Stats.Received.Load(), labels)
-	if kept != nil {
-		s.gauge(mIdle, float64(kept.Idle), labels)
-		s.count(mCreated, kept.Created, labels)
-		s.count(mReused, kept.Reused, labels)
-	}
-	s.histogram(mHeader, p.Stats.Header.Load(), labels)
-	s.histogram(mResponse, p.Stats.Response.Load(), labels)
-}
-
-// failedChecks counts checks of one name as one: they ask different things.
-func (s *sink) failedChecks(p *peer.State, labels []string) {
-	seen := map[string]bool{}
-	for _, c := range p.Checks {
-		if !seen[c.Check] {
-			seen[c.Check] = true
-			s.send(mFailed, prometheus.GaugeValue, 1, labels, c.Check)
+	for _, m := range ofMany {
+		for what, n := range m.values(s) {
+			ch <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(n), append(slices.Clone(labels), what)...)
 		}
 	}
-}
-
-func (s *sink) histogram(d *prometheus.Desc, h *peer.Histogram, labels []string) {
-	if h == nil {
-		return
+	for _, m := range ofTimes {
+		h := m.value(s.Stats)
+		if h == nil {
+			continue
+		}
+		count, sum, below := h.Total(histogramLimits)
+		buckets := make(map[float64]uint64, len(below))
+		for i, n := range below {
+			buckets[histogramLimits[i].Seconds()] = n
+		}
+		ch <- prometheus.MustNewConstHistogram(m.desc, count, sum.Seconds(), buckets, labels...)
 	}
-	count, sum, below := h.Total(histogramLimits)
-	buckets := make(map[float64]uint64, len(below))
-	for i, n := range below {
-		buckets[histogramLimits[i].Seconds()] = n
-	}
-	s.ch <- prometheus.MustNewConstHistogram(d, count, sum.Seconds(), buckets, labels...)
 }
