@@ -131,6 +131,10 @@ func TestOtherOriginsAreRefused(t *testing.T) {
 		if res.Status != c.want {
 			t.Errorf("%s: status %d %s, want %d", c.header, res.Status, res.Text(), c.want)
 		}
+		var s server
+		if err := json.Unmarshal(testnet.Get(t, path).Body, &s); err != nil || (s.Weight == 2) != (c.want == 200) {
+			t.Errorf("%s: weight %d, %v after status %d", c.header, s.Weight, err, c.want)
+		}
 		testnet.Do(t, "PATCH", path, header[:1], []byte(`{"weight":1}`))
 	}
 	var answer struct{ Groups []any }

@@ -4,13 +4,17 @@
 package command
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
@@ -107,6 +111,55 @@ func TestCommandsMakeTheRequestsTheySay(t *testing.T) {
 	}
 	if _, err := run(t, admin, "remove nope a"); err == nil || err.Error() != `no group "nope"` {
 		t.Errorf("error = %v, want the API's own words", err)
+	}
+}
+
+// TestWatchDrawsAgainUntilItIsInterrupted is for a pipe: no colours, no moves of
+// the cursor.
+func TestWatchDrawsAgainUntilItIsInterrupted(t *testing.T) {
+	weight := make(chan int, 10)
+	for n := range 10 {
+		weight <- n + 41
+	}
+	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, `{"name":"app","servers":[{"id":"a","weight":%d,"state":{"state":"up"}}]}`, <-weight)
+	}))
+	defer admin.Close()
+	r, w := io.Pipe()
+	root := &cobra.Command{Use: "upstream", SilenceErrors: true}
+	build(root)
+	root.SetOut(w)
+	root.SetArgs([]string{"list", "app", "--watch", "--address", admin.Listener.Addr().String()})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- root.Execute()
+		w.Close()
+	}()
+	text := ""
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		if text += lines.Text() + "\n"; strings.Contains(lines.Text(), "0/42") {
+			self, err := os.FindProcess(os.Getpid())
+			if err == nil {
+				err = self.Signal(os.Interrupt)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			go io.Copy(io.Discard, r)
+			break
+		}
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("watch ended with %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("watch does not end")
+	}
+	if !strings.Contains(text, "0/41") || strings.Contains(text, "\x1b") {
+		t.Errorf("watch in a pipe: %q", text)
 	}
 }
 
