@@ -92,11 +92,12 @@ var page embed.FS
 
 // assets are the files of the page, by the value of the query's asset.
 var assets = map[string]struct{ file, kind string }{
-	"":          {"page/index.html", "text/html; charset=utf-8"},
-	"style.css": {"page/style.css", "text/css; charset=utf-8"},
-	"model.js":  {"page/model.js", "text/javascript; charset=utf-8"},
-	"table.js":  {"page/table.js", "text/javascript; charset=utf-8"},
-	"app.js":    {"page/app.js", "text/javascript; charset=utf-8"},
+	"":           {"page/index.html", "text/html; charset=utf-8"},
+	"style.css":  {"page/style.css", "text/css; charset=utf-8"},
+	"model.js":   {"page/model.js", "text/javascript; charset=utf-8"},
+	"table.js":   {"page/table.js", "text/javascript; charset=utf-8"},
+	"details.js": {"page/details.js", "text/javascript; charset=utf-8"},
+	"app.js":     {"page/app.js", "text/javascript; charset=utf-8"},
 }
 
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +

@@ -4,7 +4,8 @@
 
 const $ = id => document.getElementById(id);
 const model = new Model();
-const table = new Table(model, act);
+const details = new Details(model);
+const table = new Table(model, act, id => details.open(id));
 const cards = new Map();
 const most = 60; // groups that are drawn
 let group = '', state = '', timer = 0, busy = false, missed = 0;
@@ -44,6 +45,7 @@ function show() {
   groups();
   servers();
   log();
+  if (details.root.open) details.show();
 }
 
 // verdict says in one line whether there is anything to do.

@@ -52,9 +52,10 @@ const columns = [
 ];
 
 class Table {
-  constructor(model, act) {
+  constructor(model, act, open) {
     this.model = model;
     this.act = act;
+    this.open = open;
     this.rows = document.getElementById('rows');
     this.pool = [];
     this.list = [];
@@ -132,7 +133,8 @@ class Table {
     };
     cell('state', 'stat state');
     cell('who', 'who');
-    c.name = element('b', '', c.who);
+    c.name = element('button', 'name', c.who);
+    c.name.addEventListener('click', () => this.open(c.row.id));
     c.where = element('small', '', c.who);
     cell('weight', 'num', 'w');
     cell('conns', 'num', 'active');
