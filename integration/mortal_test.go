@@ -142,7 +142,7 @@ func (m *mortal) socket(w http.ResponseWriter) {
 func (c *chaos) upload(body []byte, chunked bool) error {
 	dialled := time.Now()
 	res, err := c.uploadOnce(body, chunked)
-	if testnet.Unanswered(err) {
+	if err != nil && res.Line == "" && testnet.Broken(err) {
 		c.repeat(dialled, func() { res, err = c.uploadOnce(body, chunked) })
 	}
 	if want := fmt.Sprintf("%x", sha256.Sum256(body)); err != nil || res.Status != 200 || res.Text() != want {

@@ -219,7 +219,7 @@ type Browser struct {
 // Get sends a GET.
 func (b *Browser) Get(target string, header ...string) (Response, error) {
 	res, err := b.once(target, header)
-	if !Unanswered(err) {
+	if !errors.Is(err, errNoAnswer) || !Broken(err) {
 		return res, err
 	}
 	b.Repeats++
@@ -231,10 +231,6 @@ func (b *Browser) Get(target string, header ...string) (Response, error) {
 	}
 	return res, err
 }
-
-// Unanswered reports that a connection was closed or reset before the first byte
-// of a response.
-func Unanswered(err error) bool { return errors.Is(err, errNoAnswer) && Broken(err) }
 
 func (b *Browser) once(target string, header []string) (res Response, err error) {
 	if b.c == nil {
