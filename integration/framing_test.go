@@ -304,6 +304,77 @@ func TestAnEarlyAnswerToALargeUploadReachesTheClient(t *testing.T) {
 	}
 }
 
+// An answer that comes before the end of an upload reaches a client that waits
+// for it in the middle. It is the last on its connection, whatever follows there.
+func TestAnEarlyAnswerReachesAClientThatStopsInTheMiddleOfItsUpload(t *testing.T) {
+	t.Parallel()
+	b := testnet.NewTCP(t, func(c net.Conn, _ int) {
+		req, err := http.ReadRequest(bufio.NewReader(c))
+		if err != nil {
+			return
+		}
+		switch req.URL.Path {
+		case "/length":
+			_, _ = io.WriteString(c, "HTTP/1.1 403 No\r\nContent-Length: 5\r\n\r\nearly")
+		case "/chunked":
+			_, _ = io.WriteString(c, "HTTP/1.1 403 No\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nearly\r\n0\r\n\r\n")
+		case "/close":
+			_, _ = io.WriteString(c, "HTTP/1.0 403 No\r\n\r\nearly")
+			_ = c.(*net.TCPConn).CloseWrite()
+		case "/broken":
+			_ = c.(*net.TCPConn).SetLinger(0)
+			return
+		}
+		_, _ = io.Copy(io.Discard, c)
+	})
+	p := serve(t, group("app", b.Addr())+group("own", b.Addr()), `
+	handle_path /own/* {
+		proxy_pass app {
+			request_buffering off
+		}
+	}
+	handle_path /caddy/* {
+		reverse_proxy {
+			lb_policy upstream own
+			transport next_upstream {
+				request_buffering off
+				transport http
+			}
+		}
+	}`)
+	const smuggled = "GET /own/length HTTP/1.1\r\nHost: x\r\n\r\n"
+	for transport, cases := range map[string]map[string]int{
+		"/own": {"/length": 403, "/chunked": 403, "/close": 403, "/broken": 502},
+		// Of a connection that broke Caddy's transport tells when the client goes on.
+		"/caddy": {"/length": 403, "/chunked": 403, "/close": 403},
+	} {
+		for path, want := range cases {
+			for _, framing := range []string{"Content-Length: 65536\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n10000\r\n"} {
+				c := p.dial()
+				defer c.Close()
+				if err := c.Send("POST " + transport + path + " HTTP/1.1\r\nHost: x\r\n" + framing + strings.Repeat("x", 20_000)); err != nil {
+					t.Fatal(err)
+				}
+				res, err := c.Receive("POST")
+				if err != nil || res.Status != want || want == 403 && res.Text() != "early" || res.Get("Connection") != "close" {
+					t.Errorf("%s%s, %.20q: %d %q %v, Connection: %s; want %d and close", transport, path, framing, res.Status, res.Text(), err, res.Get("Connection"), want)
+					continue
+				}
+				rest := strings.Repeat("x", 65536-20_000)
+				if strings.HasPrefix(framing, "Transfer") {
+					rest += "\r\n0\r\n\r\n"
+				}
+				_ = c.Send(rest + smuggled)
+				_ = c.Conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+				if more, err := io.ReadAll(c.Reader()); len(more) > 0 || err != nil && !testnet.Broken(err) {
+					t.Errorf("%s%s, %.20q: then %q, %v, want the end", transport, path, framing, more, err)
+				}
+			}
+		}
+	}
+	p.waitConns(0)
+}
+
 func TestARequestBodyTooLargeForTheSiteIs413AndNobodysFailure(t *testing.T) {
 	t.Parallel()
 	b := testnet.NewBackend(t, named("ok"))

@@ -34,7 +34,8 @@
 // As nginx does, the whole body is read before a server is chosen, in memory
 // and then in a temporary file, so that a retry can send it again. Bodies that
 // are not buffered are sent once: after any of it was read, no other server is
-// asked.
+// asked. An answer that comes before an HTTP/1 client has sent all of such a body
+// is passed on at once, and is the last on the client's connection.
 //
 // Handlers that run after this one in the same request, in handle_response or
 // handle_errors, get the buffered body as well, as after nginx's internal

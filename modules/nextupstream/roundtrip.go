@@ -51,6 +51,10 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if race != nil {
 			race.settle()
 		}
+		b, once := w.Extra.(*onceBody)
+		if once && b.outstanding() && (res == nil || res.StatusCode != http.StatusSwitchingProtocols) {
+			w.AnswerEarly()
+		}
 	}
 	return res, err
 }

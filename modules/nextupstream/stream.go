@@ -15,7 +15,7 @@ import (
 
 // stream makes src the body of r, to be sent once.
 func stream(w *upstream.Walk, r *http.Request, src io.ReadCloser) {
-	b := &onceBody{ReadCloser: src}
+	b := &onceBody{ReadCloser: src, length: r.ContentLength, http1: r.ProtoMajor == 1}
 	w.Extra = b
 	r.Body = b
 }
@@ -24,19 +24,32 @@ func stream(w *upstream.Walk, r *http.Request, src io.ReadCloser) {
 // be sent again.
 type onceBody struct {
 	io.ReadCloser
-	read atomic.Bool
+	length int64 // -1: unknown
+	http1  bool
+	read   atomic.Bool
+	got    atomic.Int64
+	over   atomic.Bool // it has ended, or broken off
 }
 
 func (b *onceBody) Read(p []byte) (int, error) {
 	b.read.Store(true)
-	return b.ReadCloser.Read(p)
+	n, err := b.ReadCloser.Read(p)
+	if b.got.Add(int64(n)) == b.length || err != nil {
+		b.over.Store(true)
+	}
+	return n, err
 }
+
+// outstanding reports whether the client has not sent all of it.
+func (b *onceBody) outstanding() bool { return b.length != 0 && !b.over.Load() }
 
 // Close leaves the body open if none of it was read: a transport closes the
 // body also after it could not even connect, and then the next server gets it.
-// The server of the client's connection closes it in the end.
+// It also does while an HTTP/1 client has more to send: closing would wait for
+// that, and the answer with it. The server of the client's connection closes it
+// in the end.
 func (b *onceBody) Close() error {
-	if b.replayable() {
+	if b.replayable() || b.http1 && b.outstanding() {
 		return nil
 	}
 	return b.ReadCloser.Close()

@@ -203,6 +203,20 @@ func (w *Walk) End() {
 	}
 }
 
+// AnswerEarly lets the answer go out although the client of an HTTP/1 connection
+// has not sent all of its body. net/http would wait for the rest of it, or for
+// what is being read of it, before the first byte of the answer. What follows on
+// the connection need not be a request then, so it is the connection's last
+// answer, as in nginx.
+func (w *Walk) AnswerEarly() {
+	if w.writer == nil || w.request.ProtoMajor != 1 {
+		return
+	}
+	if http.NewResponseController(w.writer).EnableFullDuplex() == nil {
+		w.writer.Header().Set("Connection", "close")
+	}
+}
+
 // Earlier returns the Extra of the latest walk of the same request, by another
 // handler, that had one: what it kept of the request's body, say.
 func (w *Walk) Earlier() Releaser {
