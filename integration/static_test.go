@@ -54,6 +54,69 @@ func TestSmoothRoundRobinOverCaddysTransportBalancesRetriesAndRecovers(t *testin
 	p.waitConns(0)
 }
 
+// lb_try_duration is for servers that come back, a single one not least.
+func TestCaddysTryDurationAsksServersAgain(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 5)
+	p := serve(t, group("single", b[0].Addr())+
+		group("counting", b[1].Addr()+" fail_timeout=1s", b[2].Addr()+" fail_timeout=1s")+
+		group("careless", b[3].Addr()+" max_fails=0", b[4].Addr()+" max_fails=0 backup"), `
+	reverse_proxy /single {
+		lb_policy upstream single
+		lb_try_duration 1m
+	}
+	reverse_proxy /counting {
+		lb_policy upstream counting
+		lb_try_duration 1m
+	}
+	reverse_proxy /careless {
+		lb_policy upstream careless
+		lb_try_duration 1m
+	}`)
+	for i, name := range []string{"single", "counting", "careless"} {
+		back := b[max(0, 2*i-1) : 2*i+1]
+		for _, s := range back {
+			s.Stop()
+		}
+		status := make(chan int, 1)
+		go func() {
+			c, err := testnet.Dial(p.Addr("front"))
+			if err != nil {
+				status <- 0
+				return
+			}
+			defer c.Close()
+			c.Timeout = time.Minute
+			res, _ := c.Do("GET", "/"+name, nil, nil)
+			status <- res.Status
+		}()
+		testnet.Eventually(t, 30*time.Second, name+": every server has been asked twice", func() bool {
+			for _, s := range p.servers(name) {
+				if s.State.Picks < 2 {
+					return false
+				}
+			}
+			return true
+		})
+		back[len(back)-1].Restart()
+		if got := <-status; got != 200 {
+			t.Errorf("%s: status %d, want 200 from the server that is back", name, got)
+		}
+		// Caddy asks four times a second; what it is told is new after a try only.
+		picks := 0
+		for _, s := range p.servers(name) {
+			picks += int(s.State.Picks)
+		}
+		if n := len(p.logs("no live upstreams", name, 0)); n > picks {
+			t.Errorf("%s: %d lines of no live upstreams beside %d tries", name, n, picks)
+		}
+		if addr, _ := p.tries("/" + name); strings.Count(addr, name) > picks {
+			t.Errorf("%s: tries %s, of which %d asked a server", name, addr, picks)
+		}
+	}
+	p.waitConns(0)
+}
+
 func TestSmoothRoundRobinOverNextUpstreamNeedsNoRetrySetting(t *testing.T) {
 	t.Parallel()
 	b := backends(t, 2)

@@ -29,6 +29,9 @@ type SessionOptions struct {
 	// Usable, if set, is asked of every peer before each pick, under the
 	// group's lock: a peer for which it is false is not eligible.
 	Usable func(*Peer) bool
+	// Rounds begins again with all peers when no other is left, for fronts that
+	// decide by time how often to try. nginx asks each once.
+	Rounds bool
 }
 
 // Session is one walk over the peers of a group, for one request or stream
@@ -97,6 +100,11 @@ func (g *Group) leaseLocked(s *Session, retry bool, now time.Time) (*Lease, erro
 		return nil, ErrRetryBudget
 	}
 	p := g.pickLocked(s, now)
+	if p == nil && s.opts.Rounds && s.picked {
+		clear(s.tried)
+		s.tried, s.backup, s.state = s.tried[:0], false, [4]uint64{}
+		p = g.pickLocked(s, now)
+	}
 	if p == nil {
 		return nil, ErrNoPeers
 	}

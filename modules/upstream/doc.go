@@ -36,7 +36,9 @@
 // once for each try. Select begins or continues a [Walk]; the walk's current [Try]
 // holds the lease of a server from the pick until its outcome is known. The
 // transport next_upstream ends it; over any other transport the policy puts an
-// observer around the handler's transport, which does.
+// observer around the handler's transport, which does. There Caddy decides on
+// retries (lb_retries, lb_try_duration), and when all servers have been asked
+// and some are still eligible they are asked again.
 //
 // A lease ends exactly once, whatever happens: with the response's body, with an
 // error, or, through the request's context, when the client leaves or Caddy

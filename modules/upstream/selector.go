@@ -89,7 +89,7 @@ func newSelector(r *Runtime, logger *zap.Logger) *selector {
 
 // options tells the engine of the request what the group's method wants to know.
 func (s *selector) options(r *http.Request) peer.SessionOptions {
-	o := peer.SessionOptions{Tries: s.tries, Usable: s.usable, Hint: s.hint(r)}
+	o := peer.SessionOptions{Tries: s.tries, Usable: s.usable, Hint: s.hint(r), Rounds: s.front == nil}
 	wants := s.runtime.group.Wants()
 	if wants.Key != "" {
 		if repl, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
@@ -112,11 +112,12 @@ func (s *selector) pick(rw http.ResponseWriter, r *http.Request) *reverseproxy.U
 			return s.sentinel
 		}
 	}
+	last := w.try
 	t, err := w.nextTry(r.Context())
 	if err != nil {
 		if t == nil {
 			w.Err = fmt.Errorf("waiting in the queue: the client has gone: %w", context.Canceled)
-		} else {
+		} else if t != last {
 			s.logger.Error("no live upstreams", zap.String("group", s.runtime.key.name), zap.String("reason", err.Error()))
 		}
 		if s.front == nil {

@@ -116,7 +116,8 @@ func (s *selector) walkOf(rw http.ResponseWriter, r *http.Request) (w *Walk, beg
 }
 
 // nextTry picks a peer for a further try of the walk; it may have to wait for
-// one. When the client leaves meanwhile there is no try.
+// one. When the client leaves meanwhile there is no try. Caddy, where it decides
+// on retries, may ask again when there was no peer: that is the same try.
 func (w *Walk) nextTry(ctx context.Context) (*Try, error) {
 	if t := w.handedOut(); t != nil {
 		return t, nil
@@ -127,6 +128,9 @@ func (w *Walk) nextTry(ctx context.Context) (*Try, error) {
 	}
 	if err != nil && !errors.Is(err, peer.ErrNoPeers) && err != peer.ErrQueueFull {
 		return nil, err
+	}
+	if w.try != nil && w.try.Lease == nil && err != nil {
+		return w.try, err
 	}
 	t := &w.first
 	if t.walk != nil {
