@@ -88,9 +88,10 @@ func TestAWatcherAsksTheServersThatThereAre(t *testing.T) {
 		w := &watcher{check: a, settings: set, key: "k", scheduler: newScheduler(), servers: map[*upstream.Peer]*server{},
 			judge: func(*upstream.Peer, upstream.Verdict) {}}
 		one, two := new(upstream.Peer), new(upstream.Peer)
-		next := func(want ...string) {
+		// next is never called for a moment at which somebody is asked.
+		next := func(after time.Duration, want ...string) {
 			t.Helper()
-			time.Sleep(500 * time.Millisecond)
+			time.Sleep(after)
 			for _, x := range want {
 				if got := <-a.whom; got != x {
 					t.Errorf("asked %q, want %q", got, x)
@@ -101,18 +102,18 @@ func TestAWatcherAsksTheServersThatThereAre(t *testing.T) {
 			}
 		}
 		w.Update([]upstream.Checked{{Peer: one, Address: "10.0.0.1:80", Line: "a.test:80"}, {Peer: two, Address: "unix//run/b.sock", Line: "unix//run/b.sock"}})
-		next("tcp 10.0.0.1:80 a.test", "unix /run/b.sock localhost")
+		next(500*time.Millisecond, "tcp 10.0.0.1:80 a.test", "unix /run/b.sock localhost")
 		w.Update([]upstream.Checked{{Peer: one, Address: "10.0.0.1:80", Line: "a.test:80"}})
-		next()
-		next("tcp 10.0.0.1:80 a.test")
+		next(400 * time.Millisecond)
+		next(500*time.Millisecond, "tcp 10.0.0.1:80 a.test")
 		w.Update(nil)
 		time.Sleep(time.Minute)
-		next()
+		next(500 * time.Millisecond)
 		w.Update([]upstream.Checked{{Peer: one, Address: "10.0.0.1:80", Line: "x.test"}})
-		next("tcp 10.0.0.1:80 x.test")
+		next(500*time.Millisecond, "tcp 10.0.0.1:80 x.test")
 		w.Stop()
 		time.Sleep(time.Minute)
-		next()
+		next(500 * time.Millisecond)
 	})
 }
 

@@ -158,7 +158,7 @@ func TestTheNextServerIsAskedWhenOneFails(t *testing.T) {
 	silent.Silence(true)
 	c := newClient(bad.Addr(), silent.Addr(), good.Addr(), freePort(t))
 	c.timeout = 6 * time.Second // of which the one that is silent gets its share
-	for range 4 { // whoever is the first
+	for range 4 {               // whoever is the first
 		got, err := c.lookup(t.Context(), "a.test")
 		if err != nil || !slices.Equal(got.addrs, addrs("10.0.0.1")) {
 			t.Errorf("lookup = %v, %v, want 10.0.0.1", got.addrs, err)
