@@ -40,8 +40,11 @@ type scheduler struct {
 	wake    chan struct{} // buffered: the head of due may have changed
 	running bool
 	waiting int // entries that have not been asked yet
-	lastID  int
-	now     func() time.Time
+	// The row of first checks: when it began, and how many there are in it.
+	rowBegan time.Time
+	inRow    int
+	lastID   int
+	now      func() time.Time
 }
 
 // entry is a probe with those who want its results.
@@ -98,9 +101,8 @@ func (s *scheduler) add(p probe, f func(result)) (id int, e *entry, last result)
 	e = s.entries[p.key]
 	switch {
 	case e == nil:
-		wait := time.Duration(s.waiting) * spread % p.interval
+		e = &entry{probe: p, next: s.firstLocked(now, p.interval), subscribers: map[int]subscriber{}}
 		s.waiting++
-		e = &entry{probe: p, next: now.Add(wait), subscribers: map[int]subscriber{}}
 		s.entries[p.key] = e
 		s.push(e)
 	case p.fresh && e.asking:
@@ -119,6 +121,20 @@ func (s *scheduler) add(p probe, f func(result)) (id int, e *entry, last result)
 		go s.run()
 	}
 	return s.lastID, e, last
+}
+
+// firstLocked is when a new probe is asked first: in a row with those that wait
+// for their first check, or have just had it.
+func (s *scheduler) firstLocked(now time.Time, interval time.Duration) time.Time {
+	if s.waiting == 0 && !now.Before(s.rowBegan.Add(time.Duration(s.inRow)*spread)) {
+		s.rowBegan, s.inRow = now, 0
+	}
+	first := s.rowBegan.Add(time.Duration(s.inRow) * spread % interval)
+	s.inRow++
+	if first.Before(now) {
+		return now
+	}
+	return first
 }
 
 func (s *scheduler) unsubscribe(e *entry, id int) {
