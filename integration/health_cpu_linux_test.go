@@ -29,13 +29,13 @@ import (
 // race detector, which is in both, there are 2,000 servers, for it makes either
 // side several times as dear.
 func TestTenThousandChecksCostWhatABareLoopCosts(t *testing.T) {
-	servers := 10_000
+	servers, rounds := 10_000, 4
 	if raceDetector {
-		servers = 2_000
+		servers, rounds = 2_000, 2
 	}
 	const interval, limit = 5 * time.Second, 1.3
 	nginx := testnet.StartNginx(t, `
-		events { worker_connections 8192; }
+		events { worker_connections 16384; }
 		http { access_log off;
 			server { listen 0.0.0.0:{{port "back"}} backlog=4096; location / { return 200 "well"; } }
 			server { listen 127.0.0.1:{{port "count"}}; location / { stub_status; } } }`, nil)
@@ -53,17 +53,17 @@ func TestTenThousandChecksCostWhatABareLoopCosts(t *testing.T) {
 	l := newBareLoop(servers, interval, func(i int) string { return "http://" + address(i) + "/" })
 	defer l.stop()
 
-	enough := int64(4 * servers)
+	enough := int64(rounds * servers)
 	total := func() int64 { return requestsOf(t, nginx.Addr("count")) }
 	// The first round, and the start itself.
 	testnet.Eventually(t, 2*time.Minute, "the first round", func() bool {
 		return l.made.Load() >= int64(servers) && total()-l.made.Load() >= int64(servers)
 	})
 	var best float64
-	for round := range 3 { // a round is enough; what is wrong is so in all of them
+	for try := range 3 { // one is enough; what is wrong is so in all of them
 		caddy, loop, made, all := cpuTime(t, p.PID()), cpuTime(t, os.Getpid()), l.made.Load(), total()
 		var checks, requests int64
-		testnet.Eventually(t, 3*time.Minute, "four rounds of both", func() bool {
+		testnet.Eventually(t, 3*time.Minute, "the rounds of both", func() bool {
 			requests = l.made.Load() - made
 			checks = total() - all - requests
 			return requests >= enough && checks >= enough*9/10
@@ -71,7 +71,7 @@ func TestTenThousandChecksCostWhatABareLoopCosts(t *testing.T) {
 		caddy, loop = cpuTime(t, p.PID())-caddy, cpuTime(t, os.Getpid())-loop
 		ratio := (float64(caddy) / float64(checks)) / (float64(loop) / float64(requests))
 		t.Logf("%d checks: %v, %d requests of the loop: %v (%d have failed), ratio %.2f", checks, caddy, requests, loop, l.failed.Load(), ratio)
-		if round == 0 || ratio < best {
+		if try == 0 || ratio < best {
 			best = ratio
 		}
 		if best <= limit {
@@ -144,19 +144,30 @@ func (l *bareLoop) stop() {
 	l.running.Wait()
 }
 
-// requestsOf is how many requests an nginx has answered, by its stub_status.
-func requestsOf(t *testing.T, addr string) int64 {
+// requestsOf is how many requests an nginx has answered, by its stub_status. It
+// closes connections when it has too many, so that it may be asked again.
+func requestsOf(t *testing.T, addr string) (n int64) {
 	t.Helper()
-	res := testnet.Get(t, "http://"+addr+"/")
-	f := strings.Fields(res.Text())
-	for i, word := range f {
-		if word == "requests" && i+3 < len(f) { // then accepts, handled and requests
-			n, err := strconv.ParseInt(f[i+3], 10, 64)
-			if err == nil {
-				return n
-			}
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	testnet.Eventually(t, time.Minute, "nginx's stub_status", func() bool {
+		res, err := client.Get("http://" + addr + "/")
+		if err != nil {
+			return false
 		}
-	}
-	t.Fatalf("stub_status says %q", res.Text())
-	return 0
+		defer res.Body.Close()
+		body, err := io.ReadAll(res.Body)
+		if err != nil {
+			return false
+		}
+		_, rest, _ := strings.Cut(string(body), " requests\n") // accepts, handled and requests
+		f := strings.Fields(rest)
+		if len(f) < 3 {
+			t.Fatalf("stub_status says %q", body)
+		}
+		if n, err = strconv.ParseInt(f[2], 10, 64); err != nil {
+			t.Fatalf("stub_status says %q", body)
+		}
+		return true
+	})
+	return n
 }
