@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caddy-upstream/caddy-upstream/internal/proxyproto"
 	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/evloop"
-	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/proxyproto"
 )
 
 // acceptor accepts the connections of a TCP socket on an event loop.

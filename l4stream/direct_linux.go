@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
+	"github.com/caddy-upstream/caddy-upstream/internal/proxyproto"
 	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/evloop"
-	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/proxyproto"
 	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/splice"
 )
 

@@ -22,7 +22,7 @@ import (
 
 	"github.com/caddy-upstream/caddy-upstream/internal/clienttls"
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
-	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/proxyproto"
+	"github.com/caddy-upstream/caddy-upstream/internal/proxyproto"
 	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/splice"
 	"github.com/caddy-upstream/caddy-upstream/modules/upstream"
 )

@@ -17,7 +17,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
-	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/proxyproto"
+	"github.com/caddy-upstream/caddy-upstream/internal/proxyproto"
 )
 
 // Server handles the sessions that come in on some addresses.

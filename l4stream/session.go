@@ -16,8 +16,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
+	"github.com/caddy-upstream/caddy-upstream/internal/proxyproto"
 	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/clienthello"
-	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/proxyproto"
 )
 
 // Session is one client's connection, or for UDP the datagrams from one

@@ -20,6 +20,7 @@ import (
 	"github.com/caddyserver/certmagic"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
+	"github.com/caddy-upstream/caddy-upstream/internal/proxyproto"
 )
 
 func init() { caddy.RegisterModule(TLS{}) }
@@ -262,7 +263,7 @@ func tlsVersion(c *tls.ConnectionState) string {
 	return "TLSv1.3"
 }
 
-func tlsCipher(c *tls.ConnectionState) string     { return tls.CipherSuiteName(c.CipherSuite) }
+func tlsCipher(c *tls.ConnectionState) string     { return proxyproto.CipherName(c.CipherSuite) }
 func tlsServerName(c *tls.ConnectionState) string { return c.ServerName }
 func tlsProtocol(c *tls.ConnectionState) string   { return c.NegotiatedProtocol }
 

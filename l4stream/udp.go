@@ -14,7 +14,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/proxyproto"
+	"github.com/caddy-upstream/caddy-upstream/internal/proxyproto"
 	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/udpbatch"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/proxyproto"
+	"github.com/caddy-upstream/caddy-upstream/internal/proxyproto"
 )
 
 // placeholderPrefix is that of all placeholders of a session; the rest is the

@@ -47,7 +47,7 @@ func TLSInfoOf(cs tls.ConnectionState, local *x509.Certificate) *TLSInfo {
 		Authority: cs.ServerName,
 		ALPN:      cs.NegotiatedProtocol,
 		Version:   versionNames[cs.Version],
-		Cipher:    cipherName(cs.CipherSuite),
+		Cipher:    CipherName(cs.CipherSuite),
 	}
 	if len(cs.PeerCertificates) > 0 {
 		t.CertSession, t.CertConn = true, !cs.DidResume
@@ -130,7 +130,8 @@ var cipherNames = map[uint16]string{
 	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256: "ECDHE-ECDSA-CHACHA20-POLY1305",
 }
 
-func cipherName(id uint16) string {
+// CipherName is the name that OpenSSL has for a cipher suite.
+func CipherName(id uint16) string {
 	if n, ok := cipherNames[id]; ok {
 		return n
 	}
