@@ -19,7 +19,7 @@ import (
 // fields are the values that nginx has a variable for.
 var fields = []string{
 	"upstream_addr", "upstream_status", "upstream_connect_time", "upstream_header_time",
-	"upstream_response_time", "upstream_bytes_sent", "upstream_bytes_received",
+	"upstream_response_time", "upstream_response_length", "upstream_bytes_sent", "upstream_bytes_received",
 }
 
 // situations are what the access log is looked at after: servers of a group,

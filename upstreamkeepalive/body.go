@@ -78,6 +78,7 @@ func (x *trip) Read(p []byte) (n int, err error) {
 	if in.err != nil {
 		return 0, in.err
 	}
+	x.a.BodyRead()
 	switch in.mode {
 	case emptyBody:
 		err = io.EOF

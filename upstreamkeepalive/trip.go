@@ -305,6 +305,7 @@ func (x *trip) interim(h *head) error {
 // deliver makes the response. From here on Abort closes the connection.
 func (x *trip) deliver(h *head, sent bool) *exchange.Error {
 	x.a.HeaderRead(time.Now())
+	x.a.HeadReceived(x.a.Received() - int64(x.c.w-x.c.r))
 	x.in.start(x.req.Method, h, sent)
 	x.resp = http.Response{
 		Status: h.status, StatusCode: h.code,

@@ -76,6 +76,8 @@ type Attempt struct {
 	response atomic.Int64
 	sent     atomic.Int64
 	received atomic.Int64
+	head     atomic.Int64 // of received, that in front of the body
+	body     atomic.Bool  // some of it has been read
 
 	// Reused reports that the request went over a cached connection.
 	Reused bool
@@ -103,9 +105,10 @@ func (a *Attempt) Reset() {
 	a.Ender, a.StaleFails, a.NoReuse, a.ServerName = nil, false, false, ""
 	a.Race, a.Dialed = nil, nil
 	a.Start, a.Reused = time.Time{}, false
-	for _, v := range []*atomic.Int64{&a.connect, &a.header, &a.response, &a.sent, &a.received} {
+	for _, v := range []*atomic.Int64{&a.connect, &a.header, &a.response, &a.sent, &a.received, &a.head} {
 		v.Store(0)
 	}
+	a.body.Store(false)
 	a.mu.Lock()
 	a.target, a.aborted = nil, false
 	a.mu.Unlock()
@@ -170,6 +173,12 @@ func (a *Attempt) Finished(now time.Time) { a.mark(&a.response, now) }
 func (a *Attempt) AddSent(n int64)     { a.sent.Add(n) }
 func (a *Attempt) AddReceived(n int64) { a.received.Add(n) }
 
+// HeadReceived says that n bytes of those received are in front of the body.
+func (a *Attempt) HeadReceived(n int64) { a.head.Store(n) }
+
+// BodyRead says that somebody reads the body.
+func (a *Attempt) BodyRead() { a.body.Store(true) }
+
 // ConnectTime, HeaderTime and ResponseTime are the times since Start at which
 // the connection was there, the response header complete and the exchange
 // over; 0 means "not reached". They may be called at any time.
@@ -180,3 +189,13 @@ func (a *Attempt) ResponseTime() time.Duration { return time.Duration(a.response
 // Sent and Received are the bytes counted so far.
 func (a *Attempt) Sent() int64     { return a.sent.Load() }
 func (a *Attempt) Received() int64 { return a.received.Load() }
+
+// Body is the bytes of the response's body on the wire, those of its framing
+// included: nginx's $upstream_response_length. It is 0 for a response that was
+// given up for that of another server.
+func (a *Attempt) Body() int64 {
+	if !a.body.Load() {
+		return 0
+	}
+	return a.received.Load() - a.head.Load()
+}

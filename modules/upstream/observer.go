@@ -86,6 +86,7 @@ type leasedBody struct {
 func (b *leasedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.try.Attempt.AddReceived(int64(n))
+	b.try.Attempt.BodyRead()
 	if err != nil {
 		b.end()
 	}

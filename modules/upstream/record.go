@@ -73,6 +73,7 @@ var values = []struct {
 	{"connect_time", func(t *Try) string { return seconds(t.Attempt.ConnectTime()) }},
 	{"header_time", func(t *Try) string { return seconds(t.Attempt.HeaderTime()) }},
 	{"response_time", func(t *Try) string { return t.responseTime() }},
+	{"response_length", func(t *Try) string { return strconv.FormatInt(t.Attempt.Body(), 10) }},
 	{"bytes_sent", func(t *Try) string { return strconv.FormatInt(t.Attempt.Sent(), 10) }},
 	{"bytes_received", func(t *Try) string { return strconv.FormatInt(t.Attempt.Received(), 10) }},
 }
