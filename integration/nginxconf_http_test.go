@@ -124,8 +124,8 @@ var httpPairs = []pair{
 	},
 	{
 		name:     "proxy_redirect with texts, variables and regular expressions",
-		server:   `proxy_redirect http://one/ http://$host/1/; proxy_redirect ~^http://two(:\d+)?/(.*)$ /2/$2; location / { proxy_pass http://B0; }`,
-		requests: []string{"GET /|X-Do: b0=302 b0=Location:http://one/x", "GET /|X-Do: b0=302 b0=Location:http://two:8000/x", "GET /|X-Do: b0=302 b0=Location:http://three/x"},
+		server:   `proxy_redirect http://one/ http://$host/1/; proxy_redirect ~^http://two(:\d+)?/(.*)$ /2/$2; proxy_redirect ~*FOUR/(\w) /4/$1; location / { proxy_pass http://B0; }`,
+		requests: []string{"GET /|X-Do: b0=302 b0=Location:http://four/path", "GET /|X-Do: b0=302 b0=Location:http://one/x", "GET /|X-Do: b0=302 b0=Location:http://two:8000/x", "GET /|X-Do: b0=302 b0=Location:http://three/x"},
 	},
 	// next upstream
 	{

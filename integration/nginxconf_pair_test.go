@@ -5,6 +5,7 @@ package integration
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"net"
 	"net/http"
@@ -18,7 +19,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig"
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/testnet"
 )
@@ -40,6 +41,9 @@ type pair struct {
 	requests []string // "GET /path|Name: value|<body"
 	files    map[string]string
 	version  string // 1.22 if empty
+	log      string // the log_format, if not the usual one
+	// mask is what differs from run to run, as times
+	mask *regexp.Regexp
 }
 
 // outcome is what can be seen of one request.
@@ -59,16 +63,14 @@ type result struct {
 }
 
 func (p *pair) text() string {
-	version := p.version
-	if version == "" {
-		version = "1.22"
-	}
+	version := cmp.Or(p.version, "1.22")
+	format := cmp.Or(p.log, `$status $body_bytes_sent "$uri" [$upstream_addr] [$upstream_status]`)
 	return "# caddy-upstream: nginx " + version + `
 worker_processes 1;
 events {}
 http {
 	server_tokens off;
-	log_format pair '$status $body_bytes_sent "$uri" [$upstream_addr] [$upstream_status]';
+	log_format pair '` + format + `';
 	access_log DIR/access.log pair;
 ` + p.http + `
 	server {
@@ -107,7 +109,7 @@ func (p *pair) run(t *testing.T) {
 
 	want := p.onNginx(t, b, text, dir)
 	got := p.onCaddy(t, b, text, dir)
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("nginx - caddy +\n%s\nconfiguration:\n%s", diff, text)
 	}
 }
@@ -189,7 +191,12 @@ func (p *pair) ask(t *testing.T, b *pairBackends, addr, log string) result {
 		_, before[i] = x.Conns()
 	}
 	_, port, _ := net.SplitHostPort(addr)
-	same := strings.NewReplacer(port, "PORT").Replace
+	same := func(s string) string {
+		if p.mask != nil {
+			s = p.mask.ReplaceAllString(s, "#")
+		}
+		return strings.ReplaceAll(s, port, "PORT")
+	}
 	for n, req := range p.requests {
 		parts := strings.Split(req, "|")
 		method, target, _ := strings.Cut(parts[0], " ")

@@ -6,6 +6,7 @@ package nginxconf
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"path/filepath"
 	"regexp"
@@ -15,6 +16,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 
+	"github.com/caddy-upstream/caddy-upstream/internal/nginxvars/nginxmap"
 	"github.com/caddy-upstream/caddy-upstream/modules/nginxconf/nginxhttp"
 	"github.com/caddy-upstream/caddy-upstream/modules/upstream"
 )
@@ -121,6 +123,7 @@ func (a *adapter) path(p string) string {
 func (a *adapter) adapt(dirs []*dir) (*caddy.Config, error) {
 	main := newScope(nil, inMain, nil)
 	a.walk(main, dirs)
+	a.defineVersion()
 	a.checkVariables()
 	a.resolvers()
 	if a.httpScope == nil && a.streamScope == nil && len(a.errs) == 0 {
@@ -182,6 +185,16 @@ func (a *adapter) usedGroups() map[string]*upstream.Group {
 	return out
 }
 
+// defineVersion makes $nginx_version, where it is used.
+func (a *adapter) defineVersion() {
+	if a.usesAny([]string{versionVariable}) {
+		a.known[versionVariable] = true
+		a.variables[versionVariable] = &nginxhttp.Variable{Map: &nginxhttp.Map{
+			Entries: []nginxmap.Entry{{Pattern: "default", Value: a.version.String()}},
+		}}
+	}
+}
+
 // version is a version of nginx.
 type version [3]int
 
@@ -194,6 +207,8 @@ func (v version) atLeast(major, minor, patch int) bool {
 	}
 	return true
 }
+
+func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]) }
 
 func parseVersion(s string) (v version, err error) {
 	parts := strings.Split(s, ".")

@@ -4,7 +4,6 @@
 package nginxconf
 
 import (
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -265,26 +264,4 @@ func readErrorPage(a *adapter, d *dir) (any, error) {
 	a.uses(d, target)
 	p.URI = template(target, nil)
 	return p, nil
-}
-
-// trusted is the list of set_real_ip_from as addresses and networks.
-func trusted(s *scope) (from []string, err error) {
-	for _, f := range list[string](s, "set_real_ip_from") {
-		if f == "unix:" {
-			from = append(from, f)
-			continue
-		}
-		_, err1 := netip.ParsePrefix(f)
-		_, err2 := netip.ParseAddr(f)
-		if err1 == nil || err2 == nil {
-			from = append(from, f)
-			continue
-		}
-		ips, err := lookup(f)
-		if err != nil {
-			return nil, err
-		}
-		from = append(from, ips...)
-	}
-	return from, nil
 }

@@ -6,6 +6,7 @@ package nginxconf
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -61,16 +62,25 @@ func (a *adapter) settings(s *scope, l *nginxhttp.Location) (*nginxhttp.Location
 	} else if l.MaxBody == -1 {
 		l.MaxBody = 0
 	}
+	l.LimitRate = template(value(g, "limit_rate", ""), nil)
+	l.LimitRateAfter = template(value(g, "limit_rate_after", ""), nil)
+	if l.RealIP, err = a.realIP(s); err != nil {
+		return nil, err
+	}
 	if l.AccessLogs, l.NoAccessLog, err = a.accessLogs(g); err != nil {
 		return nil, err
 	}
-	for _, u := range a.used {
-		if u.name == "document_root" || u.name == "request_filename" {
-			place, err := a.place(s)
-			if err != nil {
-				return nil, err
-			}
-			l.Files = &place
+	if a.usesAny([]string{"document_root", "realpath_root", "request_filename"}) {
+		place, err := a.place(s)
+		if err != nil {
+			return nil, err
+		}
+		l.Files = &place
+	}
+	if a.usesAny([]string{"request_body"}) {
+		l.KeepBody = value(g, "client_body_buffer_size", int64(0))
+		if l.KeepBody == 0 && s.kind == inServer {
+			l.KeepBody = defaultBodyBuffer
 		}
 	}
 	if l.Rewrite, err = a.buildSteps(s.steps); err != nil {
@@ -78,6 +88,9 @@ func (a *adapter) settings(s *scope, l *nginxhttp.Location) (*nginxhttp.Location
 	}
 	return l, a.content(s, l)
 }
+
+// defaultBodyBuffer is client_body_buffer_size where it is not given.
+const defaultBodyBuffer = 16 << 10
 
 // content sets what answers the requests of a location.
 func (a *adapter) content(s *scope, l *nginxhttp.Location) error {
@@ -148,8 +161,14 @@ func (a *adapter) place(s *scope) (nginxhttp.Place, error) {
 	}
 	if alias, ok := own[string](loc, "alias"); ok {
 		l := loc.values["location"].(*nginxhttp.Location)
-		if l.Modifier == "~" || l.Modifier == "~*" || l.Modifier == "@" {
-			return nginxhttp.Place{}, s.at.errorf("alias in a location of a regular expression is not translated: use root")
+		switch {
+		case l.Modifier == "@":
+			return nginxhttp.Place{}, s.at.errorf("alias cannot be used in a named location")
+		case strings.HasPrefix(l.Modifier, "~"):
+			if _, tries := own[[]string](loc, "try_files"); tries {
+				return nginxhttp.Place{}, s.at.errorf("try_files beside alias in a location of a regular expression is not translated: use root")
+			}
+			return nginxhttp.Place{Root: template(a.path(alias), nil), Whole: true}, nil
 		}
 		return nginxhttp.Place{Root: template(a.path(alias), nil), Alias: l.Path}, nil
 	}

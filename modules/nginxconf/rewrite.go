@@ -18,9 +18,6 @@ type step struct {
 }
 
 func (a *adapter) setRule(s *scope, d *dir) error {
-	if strings.EqualFold(d.args[0], "$limit_rate") {
-		return d.errorf("$limit_rate is not translated: %s", notOurs["limit_rate"])
-	}
 	name, err := a.defines(d, d.args[0])
 	if err != nil {
 		return err

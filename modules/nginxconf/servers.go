@@ -6,7 +6,6 @@ package nginxconf
 import (
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -111,10 +110,9 @@ func (a *adapter) serve(s *socket) (*caddyhttp.Server, error) {
 		return nil, err
 	}
 	srv.IdleTimeout = idle
-	if s.proxy {
-		if err := a.proxyProtocol(s, srv); err != nil {
-			return nil, err
-		}
+	srv.ListenerWrappersRaw = a.wrappers(s)
+	if s.http2 && a.usesAny([]string{"bytes_sent", "request_length"}) {
+		a.warn(s.def.at, "over HTTP/2 $bytes_sent is that of the body, and $request_length is empty")
 	}
 	if s.ssl {
 		if err := a.tlsPolicies(s, srv); err != nil {
@@ -139,33 +137,31 @@ func clientKeepaliveTimeout(v *vhost) (caddy.Duration, error) {
 	return caddy.Duration(t), nil
 }
 
-// proxyProtocol reads PROXY headers; the address in them counts as that of the
-// client only as real_ip_header says.
-func (a *adapter) proxyProtocol(s *socket, srv *caddyhttp.Server) error {
-	w := map[string]any{}
-	if value(s.def.scope, "real_ip_header", "") == "proxy_protocol" {
-		from, err := trusted(s.def.scope)
-		if err != nil {
-			return s.def.at.errorf("set_real_ip_from: %v", err)
+// wrappers are those of a socket's listener: for the PROXY header, and for the
+// variables of the connection if there are any.
+func (a *adapter) wrappers(s *socket) (out []json.RawMessage) {
+	count := a.usesAny(connVariables)
+	add := func(c nginxhttp.Connections) {
+		if c != (nginxhttp.Connections{}) {
+			out = append(out, caddyconfig.JSONModuleObject(c, "wrapper", "nginx", nil))
 		}
-		var allow []string
-		for _, f := range from { // unix sockets are trusted anyway
-			if ip, err := netip.ParseAddr(f); err == nil {
-				f = netip.PrefixFrom(ip, ip.BitLen()).String()
-			}
-			if f != "unix:" {
-				allow = append(allow, f)
-			}
-		}
-		w["allow"] = allow
 	}
-	srv.ListenerWrappersRaw = []json.RawMessage{
-		caddyconfig.JSONModuleObject(w, "wrapper", "proxy_protocol", nil),
+	if s.ssl && s.proxy { // the header comes before TLS, what is counted after it
+		add(nginxhttp.Connections{ProxyProtocol: true})
+		out = append(out, json.RawMessage(`{"wrapper":"tls"}`))
+		add(nginxhttp.Connections{Count: count})
+		return out
 	}
-	if s.ssl {
-		srv.ListenerWrappersRaw = append(srv.ListenerWrappersRaw, json.RawMessage(`{"wrapper":"tls"}`))
-	}
-	return nil
+	add(nginxhttp.Connections{ProxyProtocol: s.proxy, Count: count})
+	return out
+}
+
+// connVariables are those that need to know the client's connection.
+var connVariables = []string{"connection", "connection_requests", "connection_time", "bytes_sent", "request_length"}
+
+// usesAny reports whether any of the variables is used anywhere.
+func (a *adapter) usesAny(names []string) bool {
+	return slices.ContainsFunc(a.used, func(u use) bool { return slices.Contains(names, u.name) })
 }
 
 // named is a name of a server with what matches it.
@@ -315,16 +311,6 @@ func (a *adapter) vhostHandler(v *vhost) (json.RawMessage, error) {
 	}
 	if first := v.names[0]; !first.regex {
 		h.ServerName = strings.TrimPrefix(first.text, ".")
-	}
-	from, err := trusted(v.scope)
-	if err != nil {
-		return nil, v.at.errorf("set_real_ip_from: %v", err)
-	}
-	if header := value(v.scope, "real_ip_header", "X-Real-IP"); from != nil && header != "proxy_protocol" {
-		h.RealIP = &nginxhttp.RealIP{From: from, Header: header, Recursive: value(v.scope, "real_ip_recursive", false)}
-		if header == "X-Real-IP" {
-			h.RealIP.Header = ""
-		}
 	}
 	if _, err := a.settings(v.scope, &h.Location); err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ package nginxconf
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/nginxvars/access"
@@ -28,7 +29,7 @@ func init() {
 		"limit_conn_zone": {in: inStream, min: 2, max: 2, do: (*adapter).streamZone},
 		"log_format":      {in: inStream, min: 2, max: -1, do: (*adapter).streamFormat},
 		"listen":          {in: inStreamServer, min: 1, max: -1, do: (*adapter).streamListen},
-		"server_name":     {in: inStreamServer, min: 1, max: -1, read: readWords},
+		"server_name":     {in: inStreamServer, min: 1, max: -1, read: readStreamNames},
 		"set":             {in: inStreamServer, min: 2, max: 2, do: (*adapter).streamSet},
 		"proxy_pass":      {in: inStreamServer, min: 1, max: 1, do: (*adapter).streamContent},
 		"return":          {in: inStreamServer, min: 1, max: 1, do: (*adapter).streamContent},
@@ -175,6 +176,23 @@ func (a *adapter) streamListen(s *scope, d *dir) error {
 	return nil
 }
 
+// readStreamNames checks names of servers, which are those of the stream app.
+func readStreamNames(a *adapter, d *dir) (any, error) {
+	for _, n := range d.args {
+		expr, regex := strings.CutPrefix(n, "~")
+		if !regex {
+			continue
+		}
+		if err := a.regex(d, expr); err != nil {
+			return nil, err
+		}
+		if re := regexp.MustCompile(expr); strings.Join(re.SubexpNames(), "") != "" {
+			return nil, d.errorf("named groups in %q are not translated: use map with $ssl_preread_server_name", n)
+		}
+	}
+	return d.args, nil
+}
+
 func (a *adapter) streamContent(s *scope, d *dir) error {
 	a.streamTemplate(d, d.args[0])
 	s.values["server"].(*streamServer).content = d // the last one counts
@@ -228,9 +246,6 @@ func (a *adapter) buildStream(v *streamServer, mode streamMode, c *l4stream.Serv
 	s := v.scope
 	names, _ := own[[]string](s, "server_name")
 	for _, n := range names {
-		if strings.HasPrefix(n, "~") || strings.HasSuffix(n, ".*") {
-			return v.at.errorf("server_name %q is not translated: use names, *.name or .name", n)
-		}
 		if n != "" && n != "_" {
 			c.ServerName = append(c.ServerName, n)
 		}

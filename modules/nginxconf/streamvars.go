@@ -33,7 +33,7 @@ var streamNames = func() map[string]bool {
 }()
 
 func streamBuiltin(name string) bool {
-	return streamNames[name] || strings.HasPrefix(name, "proxy_protocol_tlv_")
+	return streamNames[name] || name == versionVariable || strings.HasPrefix(name, "proxy_protocol_tlv_")
 }
 
 // streamTemplate turns a text of stream into one with placeholders, and notes
@@ -42,7 +42,10 @@ func (a *adapter) streamTemplate(d *dir, text string) string {
 	return variables(text, func(name, _ string) string {
 		name = strings.ToLower(name)
 		a.streamUsed = append(a.streamUsed, use{name, d})
-		if streamBuiltin(name) {
+		switch {
+		case name == versionVariable:
+			return a.version.String()
+		case streamBuiltin(name):
 			return "{stream." + name + "}"
 		}
 		return "{stream.vars." + name + "}"

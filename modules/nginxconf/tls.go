@@ -70,6 +70,8 @@ func (a *adapter) tlsOptions(s *scope, at *dir, p *caddytls.ConnectionPolicy) er
 		if err := protocols(a, at, p, words); err != nil {
 			return err
 		}
+	} else if !a.version.atLeast(1, 23, 4) { // TLS 1.3 was no default
+		p.ProtocolMax = "tls1.2"
 	}
 	mode := value(s, "ssl_verify_client", "off")
 	ca := value(s, "ssl_client_certificate", "")

@@ -65,6 +65,18 @@ func readSize(a *adapter, d *dir) (any, error) {
 	return n, nil
 }
 
+// readRate is a size, or a text with variables that has one in the end.
+func readRate(a *adapter, d *dir) (any, error) {
+	if hasVariables(d.args[0]) {
+		return readTemplate(a, d)
+	}
+	n, err := parseSize(d.args[0])
+	if err != nil {
+		return nil, d.errorf("%v", err)
+	}
+	return strconv.FormatInt(n, 10), nil
+}
+
 // oneOf accepts some words.
 func oneOf(words ...string) func(*adapter, *dir) (any, error) {
 	return func(a *adapter, d *dir) (any, error) {

@@ -111,7 +111,7 @@ func (a *adapter) defines(d *dir, arg string) (string, error) {
 		return "", d.errorf("invalid variable name %q: expected $name", arg)
 	}
 	name = strings.ToLower(name)
-	if nginxhttp.Builtin(name) && name != "args" {
+	if nginxhttp.Builtin(name) && name != "args" && name != "limit_rate" {
 		return "", d.errorf("the variable $%s cannot be set", name)
 	}
 	if why, ok := notOurs[name]; ok {
@@ -141,19 +141,52 @@ func (a *adapter) regex(d *dir, expr string) error {
 // local variables of a proxied location.
 var proxyVariables = map[string]bool{"proxy_host": true, "proxy_port": true}
 
+// versionVariable is $nginx_version: the version whose defaults hold.
+const versionVariable = "nginx_version"
+
 // notOurs are variables of nginx that have no value here, with the reason.
-var notOurs = map[string]string{
-	"bytes_sent":               "header bytes are not counted; use $body_bytes_sent",
-	"connection":               "connections are not counted",
-	"connection_requests":      "requests of a connection are not counted",
-	"limit_rate":               "responses are not slowed down",
-	"request_body":             "bodies are not kept",
-	"upstream_cache_status":    "there is no cache",
-	"upstream_response_length": "use $upstream_bytes_received",
-	"request_length":           "header bytes are not counted",
-	"realpath_root":            "use $document_root",
-	"nginx_version":            "it is not nginx",
-}
+var notOurs = func() map[string]string {
+	reasons := map[string]string{
+		"pipe":                       "pipelined requests are not told apart; take it out",
+		"request_body_file":          "files of bodies have no name; use $request_body",
+		"ssl_session_id":             "Go does not tell it; use $ssl_session_reused",
+		"ssl_ciphers":                "Go does not tell what the client offers; use $ssl_cipher",
+		"ssl_curves":                 "Go does not tell what the client offers; use $ssl_curve",
+		"ssl_sigalg":                 "Go does not tell it; take it out",
+		"ssl_client_sigalg":          "Go does not tell it; take it out",
+		"ssl_client_s_dn_legacy":     "use $ssl_client_s_dn",
+		"ssl_client_i_dn_legacy":     "use $ssl_client_i_dn",
+		"upstream_queue_time":        "it is part of $request_time",
+		"upstream_first_byte_time":   "it is a variable of stream; use $upstream_header_time",
+		"upstream_session_time":      "it is a variable of stream; use $upstream_response_time",
+		"upstream_last_server_name":  "use $upstream_addr",
+		"proxy_internal_body_length": "it is nginx's own",
+		"invalid_referer":            "valid_referers is not translated; use if ($http_referer ...)",
+		"slice_range":                "slice is not translated; take it out",
+		"memcached_key":              "there is no memcached",
+		"secure_link":                "secure_link is not translated",
+		"secure_link_expires":        "secure_link is not translated",
+		"modern_browser":             "use map with $http_user_agent",
+		"ancient_browser":            "use map with $http_user_agent",
+		"msie":                       "use map with $http_user_agent",
+		"date_local":                 "it is for ssi; use $time_local",
+		"date_gmt":                   "it is for ssi; use $time_iso8601",
+		"limit_conn_status":          "limit_conn is not translated",
+		"limit_req_status":           "limit_req is not translated",
+	}
+	for why, names := range map[string]string{
+		"the counters of connections are metrics here: use caddy_http_requests_in_flight": "connections_active connections_reading connections_writing connections_waiting",
+		"the kernel's data of connections are not read; take it out":                      "tcpinfo_rtt tcpinfo_rttvar tcpinfo_snd_cwnd tcpinfo_rcv_space",
+		"userid is not translated; use sticky cookie, or the application":                 "uid_got uid_set uid_reset",
+		"fastcgi_pass is not translated":                                                  "fastcgi_script_name fastcgi_path_info",
+		"caches are not translated":                                                       "upstream_cache_key upstream_cache_age upstream_cache_last_modified upstream_cache_etag",
+	} {
+		for name := range strings.FieldsSeq(names) {
+			reasons[name] = why
+		}
+	}
+	return reasons
+}()
 
 // checkVariables reports variables that nobody defines.
 func (a *adapter) checkVariables() {

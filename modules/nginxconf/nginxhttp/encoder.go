@@ -68,6 +68,7 @@ const logField = "nginx"
 
 // finish tells the access log what to write and where.
 func (st *state) finish() {
+	st.leave()
 	ctx := st.r.Context()
 	var loggers []any
 	if st.location != nil {

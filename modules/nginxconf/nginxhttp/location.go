@@ -57,6 +57,9 @@ type Location struct {
 	// The largest request body, in bytes; -1 is no limit. Default: 1 MiB.
 	MaxBody int64 `json:"client_max_body_size,omitempty"`
 
+	// The largest request body that $request_body has; 0 keeps none.
+	KeepBody int64 `json:"keep_body,omitempty"`
+
 	// The type of responses that are made here, by the extension of the path
 	// without a dot. Default: that of html, gif and jpg.
 	Types map[string]string `json:"types,omitempty"`
@@ -66,6 +69,14 @@ type Location struct {
 
 	// Send redirects with scheme and host. Default: true.
 	AbsoluteRedirect *bool `json:"absolute_redirect,omitempty"`
+
+	// Whose word about the client's address is believed.
+	RealIP *RealIP `json:"real_ip,omitempty"`
+
+	// How many bytes of a response are sent in a second, and how many before
+	// that limit holds, with placeholders. Default: no limit.
+	LimitRate      string `json:"limit_rate,omitempty"`
+	LimitRateAfter string `json:"limit_rate_after,omitempty"`
 
 	// Where files are, for $document_root and $request_filename.
 	Files *Place `json:"files,omitempty"`
@@ -120,6 +131,9 @@ func (l *Location) provision(ctx caddy.Context, parent *Location) error {
 	l.inherit(parent)
 	if err := l.compile(); err != nil {
 		return err
+	}
+	if err := l.RealIP.provision(); err != nil {
+		return fmt.Errorf("location %q: %w", l.Path, err)
 	}
 	var err error
 	if l.rules, err = access.New(l.Access); err != nil {
@@ -181,7 +195,11 @@ func (l *Location) inherit(outer *Location) {
 	if l.AccessLogs == nil && !l.NoAccessLog {
 		l.AccessLogs = outer.AccessLogs
 	}
+	l.KeepBody = cmp.Or(l.KeepBody, outer.KeepBody)
 	l.MaxBody = cmp.Or(l.MaxBody, outer.MaxBody)
+	l.RealIP = cmp.Or(l.RealIP, outer.RealIP)
+	l.LimitRate = cmp.Or(l.LimitRate, outer.LimitRate)
+	l.LimitRateAfter = cmp.Or(l.LimitRateAfter, outer.LimitRateAfter)
 	l.DefaultType = cmp.Or(l.DefaultType, outer.DefaultType)
 	l.RecursiveErrorPages = cmp.Or(l.RecursiveErrorPages, outer.RecursiveErrorPages)
 	l.AbsoluteRedirect = cmp.Or(l.AbsoluteRedirect, outer.AbsoluteRedirect)

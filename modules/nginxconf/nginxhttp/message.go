@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -43,11 +44,19 @@ type Message struct {
 	// Header fields of those that the client does get.
 	PassHeaders []string `json:"pass_headers,omitempty"`
 
-	// Header fields of responses that are not acted upon: X-Accel-Redirect.
+	// Header fields of responses that are not acted upon: X-Accel-Redirect,
+	// X-Accel-Limit-Rate.
 	IgnoreHeaders []string `json:"ignore_headers,omitempty"`
 
 	// How Location and Refresh of responses are changed; the first that fits.
 	Redirects []*Redirect `json:"redirects,omitempty"`
+
+	// How the cookies that servers set are changed.
+	Cookies *Cookies `json:"cookies,omitempty"`
+
+	// How many bytes of a response are read in a second, with placeholders.
+	// Default: no limit.
+	LimitRate string `json:"limit_rate,omitempty"`
 }
 
 // Field is a header field.
@@ -69,19 +78,12 @@ type Redirect struct {
 // provision compiles the regular expressions.
 func (t *Message) provision() error {
 	for _, r := range t.Redirects {
-		expr, ok := strings.CutPrefix(r.From, "~")
-		if !ok {
-			continue
-		}
-		if rest, fold := strings.CutPrefix(expr, "*"); fold {
-			expr = "(?i)" + rest
-		}
 		var err error
-		if r.regex, err = regexp.Compile(expr); err != nil {
+		if r.regex, err = afterTilde(r.From); err != nil {
 			return fmt.Errorf("redirects: %w", err)
 		}
 	}
-	return nil
+	return t.Cookies.provision()
 }
 
 // request is the request for the proxied server.
@@ -90,6 +92,7 @@ func (t *Message) request(req *http.Request) *http.Request {
 	if st == nil {
 		return req
 	}
+	st.proxied = true
 	out := *req
 	out.URL = &url.URL{Scheme: req.URL.Scheme, Host: req.URL.Host, Opaque: t.target(st)}
 	if t.Method != "" {
@@ -181,6 +184,11 @@ func (t *Message) response(req *http.Request, res *http.Response) {
 		return
 	}
 	st.upstream = &upstreamResponse{header: res.Header.Clone()}
+	if v := res.Header.Get("X-Accel-Limit-Rate"); v != "" && !t.ignores("X-Accel-Limit-Rate") {
+		if n, err := strconv.ParseInt(v, 10, 64); err == nil && n >= 0 {
+			st.accelRate = &n
+		}
+	}
 	for _, name := range hidden {
 		if !slices.ContainsFunc(t.PassHeaders, func(p string) bool { return strings.EqualFold(p, name) }) {
 			delete(res.Header, name)
@@ -189,8 +197,16 @@ func (t *Message) response(req *http.Request, res *http.Response) {
 	for _, name := range t.HideHeaders {
 		deleteFold(res.Header, name)
 	}
-	if slices.ContainsFunc(t.IgnoreHeaders, func(p string) bool { return strings.EqualFold(p, "X-Accel-Redirect") }) {
+	if t.ignores("X-Accel-Redirect") {
 		delete(res.Header, "X-Accel-Redirect")
+	}
+	if t.Cookies != nil {
+		for i, line := range res.Header["Set-Cookie"] {
+			res.Header["Set-Cookie"][i] = t.Cookies.rewrite(st, line)
+		}
+	}
+	if rate := size(st.expand(t.LimitRate)); rate > 0 && res.StatusCode != http.StatusSwitchingProtocols {
+		res.Body = &pacedBody{ReadCloser: res.Body, ctx: req.Context(), pace: pace{rate: rate, start: st.start}}
 	}
 	if v := res.Header["Location"]; len(v) > 0 {
 		res.Header["Location"] = []string{t.redirect(st, v[0])}
@@ -202,23 +218,35 @@ func (t *Message) response(req *http.Request, res *http.Response) {
 	}
 }
 
+// ignores reports whether a header field of responses is not acted upon.
+func (t *Message) ignores(name string) bool {
+	return slices.ContainsFunc(t.IgnoreHeaders, func(p string) bool { return strings.EqualFold(p, name) })
+}
+
 // redirect applies the first rule that fits an address.
 func (t *Message) redirect(st *state, to string) string {
 	for _, r := range t.Redirects {
 		if r.regex != nil {
-			m := r.regex.FindStringSubmatchIndex(to)
-			if m == nil {
-				continue
+			if out, ok := st.substitute(r.regex, to, r.To); ok {
+				return st.absoluteURL(out)
 			}
-			before := st.captures
-			st.captures = capture{r.regex, r.regex.FindStringSubmatch(to)}
-			out := to[:m[0]] + st.expand(r.To) + to[m[1]:]
-			st.captures = before
-			return st.absoluteURL(out)
+			continue
 		}
 		if from := st.expand(r.From); strings.HasPrefix(to, from) {
 			return st.absoluteURL(st.expand(r.To) + to[len(from):])
 		}
 	}
 	return to
+}
+
+// substitute is the text to, which may name the groups of re, if re matches s.
+func (st *state) substitute(re *regexp.Regexp, s, to string) (string, bool) {
+	m := re.FindStringSubmatch(s)
+	if m == nil {
+		return "", false
+	}
+	before := st.captures
+	defer func() { st.captures = before }()
+	st.captures = capture{re, m}
+	return st.expand(to), true
 }

@@ -38,8 +38,14 @@ func hasPage(status int) bool {
 	return false
 }
 
+// lastStatuses are the errors after which nginx closes the connection.
+var lastStatuses = []int{400, 413, 414, 495, 496, 497, 500, 501}
+
 // fail answers an error: with an error page of the location if there is one.
 func (st *state) fail(status int) error {
+	if st.r.ProtoMajor < 2 && slices.Contains(lastStatuses, status) {
+		st.w.Header().Set("Connection", "close")
+	}
 	l := st.location
 	if l != nil && st.changes <= maxChanges && (!st.inErrorPage || l.RecursiveErrorPages != nil && *l.RecursiveErrorPages) {
 		for _, p := range l.ErrorPages {

@@ -16,19 +16,22 @@ import (
 type RealIP struct {
 	// Addresses, networks and `unix:` that are believed.
 	From []string `json:"from"`
-	// The header field that holds the address. Default: X-Real-IP.
+	// The header field that holds the address, or `proxy_protocol`. Default:
+	// X-Real-IP.
 	Header string `json:"header,omitempty"`
 	// Go on to the left in X-Forwarded-For while an address is trusted.
 	Recursive bool `json:"recursive,omitempty"`
 
 	nets []netip.Prefix
 	unix bool
+	done bool // provisioned: locations share it with those inside them
 }
 
 func (p *RealIP) provision() error {
-	if p == nil {
+	if p == nil || p.done {
 		return nil
 	}
+	p.done = true
 	if p.Header == "" {
 		p.Header = "X-Real-IP"
 	}
@@ -62,9 +65,9 @@ func (p *RealIP) trusts(a netip.Addr) bool {
 	return false
 }
 
-// apply replaces the client's address.
+// apply replaces the client's address, once in a request.
 func (p *RealIP) apply(st *state) {
-	if p == nil || !p.trusts(clientAddr(st.r)) {
+	if p == nil || st.realip != "" || !p.trusts(clientAddr(st.r)) {
 		return
 	}
 	address, ok := p.address(st)
@@ -81,6 +84,9 @@ func (p *RealIP) apply(st *state) {
 
 // address is what the header says.
 func (p *RealIP) address(st *state) (netip.AddrPort, bool) {
+	if p.Header == "proxy_protocol" {
+		return st.proxySource()
+	}
 	values := st.r.Header.Values(p.Header)
 	if !strings.EqualFold(p.Header, "X-Forwarded-For") {
 		if len(values) == 0 {
@@ -102,6 +108,19 @@ func (p *RealIP) address(st *state) (netip.AddrPort, bool) {
 		}
 	}
 	return found, ok
+}
+
+// proxySource is the client's address in the PROXY header.
+func (st *state) proxySource() (netip.AddrPort, bool) {
+	if st.conn == nil {
+		return netip.AddrPort{}, false
+	}
+	h := st.conn.header.Load()
+	if h == nil {
+		return netip.AddrPort{}, false
+	}
+	a, ok := h.Source()
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), ok
 }
 
 // parseAddr reads an address with or without a port.

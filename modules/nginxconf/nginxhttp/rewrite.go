@@ -172,6 +172,9 @@ func (st *state) run(steps []*Step, run *rewriting) error {
 			err = st.run(s.Then, run)
 		case s.Set != "":
 			v := st.expand(s.Value)
+			if s.Set == "limit_rate" {
+				v = strconv.FormatInt(size(v), 10)
+			}
 			if st.vars == nil {
 				st.vars = map[string]string{}
 			}

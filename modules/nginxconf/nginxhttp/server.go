@@ -27,9 +27,6 @@ type Server struct {
 	// A regular expression that the host matches; its groups become variables.
 	ServerNameRegex string `json:"server_name_regex,omitempty"`
 
-	// Whose word about the client's address is believed.
-	RealIP *RealIP `json:"real_ip,omitempty"`
-
 	// Do not merge slashes in paths.
 	KeepSlashes bool `json:"keep_slashes,omitempty"`
 
@@ -60,9 +57,6 @@ func (s *Server) Provision(ctx caddy.Context) error {
 			return fmt.Errorf("server_name_regex: %w", err)
 		}
 	}
-	if err := s.RealIP.provision(); err != nil {
-		return err
-	}
 	return s.provision(ctx, nil)
 }
 
@@ -80,7 +74,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 	if err == nil {
 		err = st.phases()
 	}
-	return st.settle(err)
+	err = st.settle(err)
+	st.complete = err == nil
+	return err
 }
 
 func (s *Server) newState(w http.ResponseWriter, r *http.Request) *state {
@@ -90,6 +86,7 @@ func (s *Server) newState(w http.ResponseWriter, r *http.Request) *state {
 		repl: r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer),
 	}
 	st.w = newWriter(w, st)
+	st.join()
 	return st
 }
 
@@ -143,12 +140,14 @@ func (st *state) enter(l *Location) error {
 	if err := st.limitBody(l); err != nil {
 		return err
 	}
+	st.keepBody(l)
 	if l != &st.server.Location { // whose rules have run already
 		if err := st.rewrite(l); err != nil {
 			return err
 		}
 	}
 	l = st.location
+	l.RealIP.apply(st)
 	if !l.rules.Allowed(clientAddr(st.r)) {
 		return statusErr(http.StatusForbidden, "access forbidden by rule")
 	}

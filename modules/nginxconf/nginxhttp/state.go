@@ -30,14 +30,25 @@ type state struct {
 	args          string
 	quoted        bool // the request line had escapes
 
-	location *Location
-	captures capture           // of the last regular expression
-	named    map[string]string // named captures
-	vars     map[string]string // set by `set`
-	computed map[string]string // values of map and the like, computed once
-	busy     map[string]bool   // variables being computed
-	upstream *upstreamResponse // the last response of a proxied server
-	realip   string            // the peer's address before real_ip, if replaced
+	location  *Location
+	captures  capture           // of the last regular expression
+	named     map[string]string // named captures
+	vars      map[string]string // set by `set`
+	computed  map[string]string // values of map and the like, computed once
+	busy      map[string]bool   // variables being computed
+	upstream  *upstreamResponse // the last response of a proxied server
+	accelRate *int64            // what X-Accel-Limit-Rate says, if anything
+	realip    string            // the peer's address before real_ip, if replaced
+
+	conn          *connection // nil without a Connections wrapper
+	requestNumber uint64      // among those of the connection
+	sentBefore    int64       // bytes of the connection, before this request
+	received      int64       // bytes of this request
+	ended         bool
+	complete      bool      // the response has been sent
+	body          *keptBody // nil if $request_body is not used
+	proxied       bool      // a request to a server has been made
+	id            string
 
 	unparsed      bool // the request line is still what is to be passed on
 	validLocation bool // uri begins with the path of location

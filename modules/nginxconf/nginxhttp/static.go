@@ -28,11 +28,17 @@ type Place struct {
 	Root string `json:"root"`
 	// If not empty, `root` is an alias for this beginning of the path.
 	Alias string `json:"alias_of,omitempty"`
+	// `root` is the whole name of the file: nginx's `alias` in a location of a
+	// regular expression.
+	Whole bool `json:"whole,omitempty"`
 }
 
 // file is the file for a path.
 func (p *Place) file(st *state, uri string) string {
 	root := st.expand(p.Root)
+	if p.Whole {
+		return root
+	}
 	if p.Alias == "" {
 		return root + uri
 	}

@@ -4,12 +4,15 @@
 package nginxhttp
 
 import (
-	"crypto/tls"
+	"crypto/rand"
+	"encoding/hex"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -90,67 +93,71 @@ func (st *state) defined(name string) (string, bool) {
 }
 
 // neverUnset are variables that have a value even when it is empty.
-var neverUnset = map[string]bool{"is_args": true, "uri": true, "document_uri": true}
+var neverUnset = map[string]bool{"is_args": true, "uri": true, "document_uri": true, "http2": true, "http3": true, "request_completion": true}
 
 // builtin are the variables with a fixed name.
 var builtin map[string]func(*state) string
 
 func init() {
 	builtin = map[string]func(*state) string{
-		"args":               func(st *state) string { return st.args },
-		"query_string":       func(st *state) string { return st.args },
-		"is_args":            isArgs,
-		"uri":                func(st *state) string { return st.uri },
-		"document_uri":       func(st *state) string { return st.uri },
-		"request_uri":        func(st *state) string { return st.requestURI },
-		"request_method":     func(st *state) string { return st.r.Method },
-		"request":            requestLine,
-		"server_protocol":    func(st *state) string { return protocol(st.r) },
-		"scheme":             (*state).scheme,
-		"https":              https,
-		"host":               host,
-		"hostname":           hostname,
-		"server_name":        func(st *state) string { return st.server.ServerName },
-		"remote_addr":        remoteAddr,
-		"remote_port":        func(st *state) string { return portOf(st.r.RemoteAddr) },
-		"remote_user":        remoteUser,
-		"binary_remote_addr": binaryRemoteAddr,
-		"realip_remote_addr": func(st *state) string { return hostOnly(st.peer()) },
-		"realip_remote_port": func(st *state) string { return portOf(st.peer()) },
-		"server_addr":        func(st *state) string { return hostOnly(localAddr(st.r)) },
-		"server_port":        func(st *state) string { return portOf(localAddr(st.r)) },
-		"content_length":     func(st *state) string { return st.r.Header.Get("Content-Length") },
-		"content_type":       func(st *state) string { return st.r.Header.Get("Content-Type") },
-		"document_root":      documentRoot,
-		"request_filename":   requestFilename,
-		"request_time":       func(st *state) string { return secondsText(time.Since(st.start)) },
-		"msec":               func(*state) string { return msec(time.Now()) },
-		"time_local":         func(*state) string { return time.Now().Format("02/Jan/2006:15:04:05 -0700") },
-		"time_iso8601":       func(*state) string { return time.Now().Format("2006-01-02T15:04:05-07:00") },
-		"pid":                func(*state) string { return strconv.Itoa(os.Getpid()) },
-		"status":             status,
-		"body_bytes_sent":    func(st *state) string { return strconv.FormatInt(st.w.size, 10) },
-		"ssl_protocol":       sslProtocol,
-		"ssl_cipher": func(st *state) string {
-			return withTLS(st, func(c *tls.ConnectionState) string { return tls.CipherSuiteName(c.CipherSuite) })
-		},
-		"ssl_server_name": func(st *state) string {
-			return withTLS(st, func(c *tls.ConnectionState) string { return c.ServerName })
-		},
-		"ssl_alpn_protocol": func(st *state) string {
-			return withTLS(st, func(c *tls.ConnectionState) string { return c.NegotiatedProtocol })
-		},
-		"ssl_session_reused":   sslReused,
-		"ssl_client_verify":    sslVerify,
-		"http_host":            func(st *state) string { return st.r.Host },
-		"http_x_forwarded_for": func(st *state) string { return strings.Join(st.r.Header["X-Forwarded-For"], ", ") },
-		"http_cookie":          func(st *state) string { return strings.Join(st.r.Header["Cookie"], "; ") },
+		"args":                  func(st *state) string { return st.args },
+		"query_string":          func(st *state) string { return st.args },
+		"is_args":               isArgs,
+		"uri":                   func(st *state) string { return st.uri },
+		"document_uri":          func(st *state) string { return st.uri },
+		"request_uri":           func(st *state) string { return st.requestURI },
+		"request_method":        func(st *state) string { return st.r.Method },
+		"request":               requestLine,
+		"server_protocol":       func(st *state) string { return protocol(st.r) },
+		"scheme":                (*state).scheme,
+		"https":                 https,
+		"host":                  host,
+		"hostname":              hostname,
+		"server_name":           func(st *state) string { return st.server.ServerName },
+		"remote_addr":           remoteAddr,
+		"remote_port":           func(st *state) string { return portOf(st.r.RemoteAddr) },
+		"remote_user":           remoteUser,
+		"limit_rate":            limitRateText,
+		"binary_remote_addr":    binaryRemoteAddr,
+		"realip_remote_addr":    func(st *state) string { return hostOnly(st.peer()) },
+		"realip_remote_port":    func(st *state) string { return portOf(st.peer()) },
+		"server_addr":           func(st *state) string { return hostOnly(localAddr(st.r)) },
+		"server_port":           func(st *state) string { return portOf(localAddr(st.r)) },
+		"content_length":        func(st *state) string { return st.r.Header.Get("Content-Length") },
+		"content_type":          func(st *state) string { return st.r.Header.Get("Content-Type") },
+		"document_root":         documentRoot,
+		"request_filename":      requestFilename,
+		"request_time":          func(st *state) string { return secondsText(time.Since(st.start)) },
+		"msec":                  func(*state) string { return msec(time.Now()) },
+		"time_local":            func(*state) string { return time.Now().Format("02/Jan/2006:15:04:05 -0700") },
+		"time_iso8601":          func(*state) string { return time.Now().Format("2006-01-02T15:04:05-07:00") },
+		"pid":                   func(*state) string { return strconv.Itoa(os.Getpid()) },
+		"status":                status,
+		"body_bytes_sent":       func(st *state) string { return strconv.FormatInt(st.w.size, 10) },
+		"request_id":            requestID,
+		"request_completion":    requestCompletion,
+		"request_body":          requestBody,
+		"request_port":          requestPort,
+		"is_request_port":       isRequestPort,
+		"realpath_root":         realpathRoot,
+		"http2":                 http2,
+		"http3":                 unset,
+		"ssl_early_data":        unset,
+		"gzip_ratio":            unset,
+		"upstream_cache_status": unset,
+		"http_host":             func(st *state) string { return st.r.Host },
+		"http_x_forwarded_for":  func(st *state) string { return strings.Join(st.r.Header["X-Forwarded-For"], ", ") },
+		"http_cookie":           func(st *state) string { return strings.Join(st.r.Header["Cookie"], "; ") },
 		"proxy_add_x_forwarded_for": func(st *state) string {
 			if v := st.r.Header["X-Forwarded-For"]; len(v) > 0 {
 				return strings.Join(v, ", ") + ", " + remoteAddr(st)
 			}
 			return remoteAddr(st)
 		},
+	}
+	maps.Copy(builtin, connVariables)
+	for name, f := range tlsVariables {
+		builtin[name] = withTLS(f)
 	}
 }
 
@@ -170,6 +177,7 @@ var prefixed = []struct {
 		return field(st.upstream.header, name)
 	}},
 	{"upstream_cookie_", upstreamCookie},
+	{"proxy_protocol_tlv_", proxyTLV},
 	{"upstream_", upstreamValue},
 }
 
@@ -229,6 +237,55 @@ func upstreamValue(st *state, name string) (string, bool) {
 		return "", false
 	}
 	return fmt.Sprint(v), true
+}
+
+// unset is a variable of what cannot happen here: HTTP/3, early data, caches.
+func unset(*state) string { return "" }
+
+// requestID is 16 random bytes, the same all over a request.
+func requestID(st *state) string {
+	if st.id == "" {
+		var b [16]byte
+		_, _ = rand.Read(b[:])
+		st.id = hex.EncodeToString(b[:])
+	}
+	return st.id
+}
+
+// requestCompletion says that the response has been sent.
+func requestCompletion(st *state) string {
+	if st.complete {
+		return "OK"
+	}
+	return ""
+}
+
+// requestPort is the port that the client asked for, in the Host field.
+func requestPort(st *state) string { return portOf(st.r.Host) }
+
+func isRequestPort(st *state) string {
+	if requestPort(st) != "" {
+		return ":"
+	}
+	return ""
+}
+
+func http2(st *state) string {
+	switch {
+	case st.r.ProtoMajor != 2:
+		return ""
+	case st.r.TLS == nil:
+		return "h2c"
+	}
+	return "h2"
+}
+
+func realpathRoot(st *state) string {
+	root, err := filepath.EvalSymlinks(documentRoot(st))
+	if err != nil {
+		return ""
+	}
+	return root
 }
 
 func isArgs(st *state) string {
@@ -346,49 +403,6 @@ func msec(t time.Time) string {
 	return fmt.Sprintf("%d.%03d", t.Unix(), t.Nanosecond()/1e6)
 }
 
-func withTLS(st *state, f func(*tls.ConnectionState) string) string {
-	if st.r.TLS == nil {
-		return ""
-	}
-	return f(st.r.TLS)
-}
-
-func sslProtocol(st *state) string {
-	return withTLS(st, func(c *tls.ConnectionState) string {
-		switch c.Version {
-		case tls.VersionTLS10:
-			return "TLSv1"
-		case tls.VersionTLS11:
-			return "TLSv1.1"
-		case tls.VersionTLS12:
-			return "TLSv1.2"
-		default:
-			return "TLSv1.3"
-		}
-	})
-}
-
-func sslReused(st *state) string {
-	return withTLS(st, func(c *tls.ConnectionState) string {
-		if c.DidResume {
-			return "r"
-		}
-		return "."
-	})
-}
-
-func sslVerify(st *state) string {
-	return withTLS(st, func(c *tls.ConnectionState) string {
-		switch {
-		case len(c.PeerCertificates) == 0:
-			return "NONE"
-		case len(c.VerifiedChains) == 0:
-			return "FAILED:unable to verify the first certificate"
-		}
-		return "SUCCESS"
-	})
-}
-
 // Builtin reports whether nginx_server has a variable of that name, which must
 // not be one of map, geo, split_clients or set.
 func Builtin(name string) bool {
@@ -407,7 +421,7 @@ func Builtin(name string) bool {
 }
 
 var upstreamNames = map[string]bool{
-	"addr": true, "status": true, "connect_time": true, "header_time": true, "response_time": true,
+	"addr": true, "status": true, "connect_time": true, "header_time": true, "response_time": true, "response_length": true,
 	"bytes_sent": true, "bytes_received": true,
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
@@ -23,6 +24,10 @@ type writer struct {
 	status int
 	size   int64
 	accel  string // the target of an X-Accel-Redirect; the response is dropped
+	pace   *pace  // nil without a limit
+
+	flushed  bool // somebody wanted the client to have what there is
+	hijacked bool
 }
 
 func newWriter(w http.ResponseWriter, st *state) *writer {
@@ -64,6 +69,7 @@ func (w *writer) WriteHeader(status int) {
 		h["Content-Type"] = nil // none is made up
 	}
 	w.status = status
+	w.pace = w.st.limitRate()
 	w.ResponseWriter.WriteHeader(status)
 }
 
@@ -91,12 +97,39 @@ func (w *writer) Write(p []byte) (int, error) {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	if w.accel != "" {
+	switch {
+	case w.accel != "":
 		return len(p), nil
+	case w.pace != nil:
+		return w.writePaced(p)
 	}
+	return w.write(p)
+}
+
+func (w *writer) write(p []byte) (int, error) {
 	n, err := w.ResponseWriter.Write(p)
 	w.size += int64(n)
 	return n, err
+}
+
+// writePaced writes p in the pieces that the limit allows.
+func (w *writer) writePaced(p []byte) (int, error) {
+	written := 0
+	for written < len(p) {
+		if written > 0 || w.size > 0 {
+			_ = w.FlushError() // before a pause
+		}
+		n, err := w.pace.wait(w.st.r.Context(), len(p)-written)
+		if err != nil {
+			return written, err
+		}
+		n, err = w.write(p[written : written+n])
+		w.pace.took(int64(n), time.Now())
+		if written += n; err != nil {
+			return written, err
+		}
+	}
+	return written, nil
 }
 
 // ReadFrom implements io.ReaderFrom.
@@ -104,8 +137,11 @@ func (w *writer) ReadFrom(r io.Reader) (int64, error) {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	if w.accel != "" {
+	switch {
+	case w.accel != "":
 		return io.Copy(io.Discard, r)
+	case w.pace != nil:
+		return io.Copy(struct{ io.Writer }{w}, r)
 	}
 	n, err := w.ResponseWriterWrapper.ReadFrom(r)
 	w.size += n
@@ -120,11 +156,13 @@ func (w *writer) FlushError() error {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
+	w.flushed = true
 	return http.NewResponseController(w.ResponseWriter).Flush() //nolint:bodyclose
 }
 
 // Hijack implements http.Hijacker.
 func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.hijacked = true
 	return http.NewResponseController(w.ResponseWriter).Hijack() //nolint:bodyclose
 }
 
