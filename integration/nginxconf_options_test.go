@@ -53,6 +53,12 @@ var optionPairs = []pair{
 		files:    map[string]string{"a/files/x.txt": "ax", "a/files/index.html": "index", "b/files/y.html": "by"},
 		requests: []string{"GET /get/a/x.txt", "GET /get/b/y.html", "GET /get/b/none", "GET /one/other"},
 	},
+	{
+		name:     "redirects without the port, and defaults that are written",
+		http:     `gzip off; charset off; large_client_header_buffers 4 8k; chunked_transfer_encoding on;`,
+		server:   `port_in_redirect off; satisfy all; location /r { return 302 /x; } location /port { port_in_redirect on; return 302 /x; } location /d/ { proxy_pass http://B0; }`,
+		requests: []string{"GET /r", "GET /port", "GET /d"},
+	},
 	// variables
 	{
 		name: "variables of bodies, lengths and limits",

@@ -64,6 +64,43 @@ func TestCertificatesAreChosenBySNIAsNginxDoes(t *testing.T) {
 	})
 }
 
+func TestHandshakesForOtherNamesAreRejectedAsConfigured(t *testing.T) {
+	t.Parallel()
+	ca, more := newAuthority(t), newAuthority(t)
+	_, cert, key := ca.issue("one.example")
+	clients := map[string]*tls.Certificate{"nobody": nil}
+	for name, a := range map[string]*authority{"first": ca, "second": more, "stranger": newAuthority(t)} {
+		c, _, _ := a.issue("client.example")
+		clients[name] = &c
+	}
+	conf := fmt.Sprintf(`http { access_log off;
+	server { listen FRONT ssl; listen OTHER ssl; ssl_reject_handshake on; }
+	server { listen FRONT ssl; listen OTHER ssl; server_name one.example; ssl_certificate %s; ssl_certificate_key %s;
+		ssl_verify_client optional_no_ca; ssl_client_certificate %s; ssl_trusted_certificate %s; return 200 "$ssl_client_verify"; } }
+`, cert, key, ca.file, more.file)
+	onBoth(t, conf, func(front, _ string) []string {
+		var out []string
+		for _, name := range []string{"one.example", "two.example", ""} {
+			for _, who := range []string{"nobody", "first", "second", "stranger"} {
+				config := &tls.Config{InsecureSkipVerify: true, ServerName: name, NextProtos: []string{"http/1.1"}}
+				if c := clients[who]; c != nil {
+					config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c, nil }
+				}
+				c, err := testnet.DialTLS(front, config)
+				if err != nil {
+					out = append(out, name+" "+who+": rejected")
+					continue
+				}
+				res, err := c.Do("GET", "/", []string{"Host: " + name, "Connection: close"}, nil)
+				verdict, _, _ := strings.Cut(res.Text(), ":") // of its reason OpenSSL knows more
+				out = append(out, fmt.Sprint(name, who, res.Status, verdict, err))
+				c.Close()
+			}
+		}
+		return out
+	})
+}
+
 func TestServersBehindTLSAreVerifiedAsConfigured(t *testing.T) {
 	t.Parallel()
 	ca, foreign := newAuthority(t), newAuthority(t)

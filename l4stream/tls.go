@@ -251,18 +251,7 @@ func (s *Session) tlsText(f func(*tls.ConnectionState) string) string {
 	return f(s.tls)
 }
 
-func tlsVersion(c *tls.ConnectionState) string {
-	switch c.Version {
-	case tls.VersionTLS10:
-		return "TLSv1"
-	case tls.VersionTLS11:
-		return "TLSv1.1"
-	case tls.VersionTLS12:
-		return "TLSv1.2"
-	}
-	return "TLSv1.3"
-}
-
+func tlsVersion(c *tls.ConnectionState) string    { return proxyproto.VersionName(c.Version) }
 func tlsCipher(c *tls.ConnectionState) string     { return proxyproto.CipherName(c.CipherSuite) }
 func tlsServerName(c *tls.ConnectionState) string { return c.ServerName }
 func tlsProtocol(c *tls.ConnectionState) string   { return c.NegotiatedProtocol }

@@ -104,6 +104,9 @@ var versionNames = map[uint16]string{
 	tls.VersionTLS12: "TLSv1.2", tls.VersionTLS13: "TLSv1.3",
 }
 
+// VersionName is the name that OpenSSL has for a version of TLS.
+func VersionName(version uint16) string { return versionNames[version] }
+
 // cipherNames holds OpenSSL's names where they are not the registered ones.
 var cipherNames = map[uint16]string{
 	tls.TLS_RSA_WITH_RC4_128_SHA:                      "RC4-SHA",

@@ -12,9 +12,6 @@ import (
 	crossplane "github.com/nginxinc/nginx-go-crossplane"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/nginxvars/access"
-	"github.com/caddy-upstream/caddy-upstream/internal/nginxvars/geo"
-	"github.com/caddy-upstream/caddy-upstream/internal/nginxvars/nginxmap"
-	"github.com/caddy-upstream/caddy-upstream/internal/nginxvars/splitclients"
 	"github.com/caddy-upstream/caddy-upstream/modules/nginxconf/nginxhttp"
 )
 
@@ -102,85 +99,42 @@ func (a *adapter) addVariable(d *dir, arg string, v *nginxhttp.Variable) error {
 }
 
 func (a *adapter) mapBlock(_ *scope, d *dir) error {
-	m := &nginxhttp.Map{Source: template(d.args[0], nil)}
 	a.uses(d, d.args[0])
-	lines, err := a.body(d)
+	m, err := a.readMap(d, func(l *dir, text string) string {
+		a.uses(l, text)
+		return text
+	})
 	if err != nil {
 		return err
 	}
-	var values []string
-	for _, l := range lines {
-		switch {
-		case len(l.args) == 0 && l.name == "hostnames":
-			m.Hostnames = true
-			continue
-		case len(l.args) == 0 && l.name == "volatile":
-			m.Volatile = true
-			continue
-		case len(l.args) != 1:
-			return l.errorf("expected a pattern and a value")
-		}
-		if expr, ok := strings.CutPrefix(l.name, "~"); ok {
-			if err := a.regex(l, strings.TrimPrefix(expr, "*")); err != nil {
-				return err
-			}
-		}
-		a.uses(l, l.args[0])
-		values = append(values, l.args[0])
-		m.Entries = append(m.Entries, nginxmap.Entry{Pattern: l.name, Value: l.args[0]})
-	}
-	a.noteValues(d.args[1], values)
-	return a.addVariable(d, d.args[1], &nginxhttp.Variable{Map: m})
+	a.noteValues(d.args[1], m.values)
+	m.Source = template(d.args[0], nil)
+	return a.addVariable(d, d.args[1], &nginxhttp.Variable{Map: &m.Map})
 }
 
 func (a *adapter) geoBlock(_ *scope, d *dir) error {
-	g := &nginxhttp.Geo{}
-	name := d.args[len(d.args)-1]
+	g, err := a.readGeo(d)
+	if err != nil {
+		return err
+	}
 	if len(d.args) == 2 {
 		a.uses(d, d.args[0])
 		g.Address = template(d.args[0], nil)
 	}
-	lines, err := a.body(d)
-	if err != nil {
-		return err
-	}
-	var values []string
-	for _, l := range lines {
-		switch {
-		case len(l.args) == 0 && l.name == "ranges":
-			g.Ranges = true
-		case l.name == "proxy" || l.name == "proxy_recursive":
-			return l.errorf("it is not translated: use set_real_ip_from and real_ip_header")
-		case len(l.args) != 1:
-			return l.errorf("expected a network and a value")
-		case l.name == "delete":
-			g.Entries = append(g.Entries, geo.Entry{Network: l.args[0], Delete: true})
-		default:
-			values = append(values, l.args[0])
-			g.Entries = append(g.Entries, geo.Entry{Network: l.name, Value: l.args[0]})
-		}
-	}
-	a.noteValues(name, values)
-	return a.addVariable(d, name, &nginxhttp.Variable{Geo: g})
+	name := d.args[len(d.args)-1]
+	a.noteValues(name, g.values)
+	return a.addVariable(d, name, &nginxhttp.Variable{Geo: &g.Geo})
 }
 
 func (a *adapter) splitBlock(_ *scope, d *dir) error {
-	s := &nginxhttp.Split{Source: template(d.args[0], nil)}
 	a.uses(d, d.args[0])
-	lines, err := a.body(d)
+	s, err := a.readSplit(d)
 	if err != nil {
 		return err
 	}
-	var values []string
-	for _, l := range lines {
-		if len(l.args) != 1 {
-			return l.errorf("expected a percentage and a value")
-		}
-		values = append(values, l.args[0])
-		s.Parts = append(s.Parts, splitclients.Part{Share: l.name, Value: l.args[0]})
-	}
-	a.noteValues(d.args[1], values)
-	return a.addVariable(d, d.args[1], &nginxhttp.Variable{Split: s})
+	a.noteValues(d.args[1], s.values)
+	s.Source = template(d.args[0], nil)
+	return a.addVariable(d, d.args[1], &nginxhttp.Variable{Split: &s.Split})
 }
 
 // noteValues remembers what a variable may be, for a proxy_pass to it.

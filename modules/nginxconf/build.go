@@ -57,6 +57,7 @@ func (a *adapter) settings(s *scope, l *nginxhttp.Location) (*nginxhttp.Location
 	l.Types = value(g, "types", map[string]string(nil))
 	l.DefaultType = value(g, "default_type", "")
 	l.AbsoluteRedirect = givenFlag(g, "absolute_redirect", true)
+	l.PortInRedirect = givenFlag(g, "port_in_redirect", true)
 	if l.MaxBody = value(g, "client_max_body_size", int64(-1)); l.MaxBody == 0 {
 		l.MaxBody = -1
 	} else if l.MaxBody == -1 {

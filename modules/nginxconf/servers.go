@@ -6,6 +6,7 @@ package nginxconf
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -110,6 +111,8 @@ func (a *adapter) serve(s *socket) (*caddyhttp.Server, error) {
 		return nil, err
 	}
 	srv.IdleTimeout = idle
+	srv.MaxHeaderBytes = value(def, "large_client_header_buffers", 0)
+	a.warnOfOthers(s)
 	srv.ListenerWrappersRaw = a.wrappers(s)
 	if s.http2 && a.usesAny([]string{"bytes_sent", "request_length"}) {
 		a.warn(s.def.at, "over HTTP/2 $bytes_sent is that of the body, and $request_length is empty")
@@ -126,6 +129,18 @@ func (a *adapter) serve(s *socket) (*caddyhttp.Server, error) {
 		srv.Logs = &caddyhttp.ServerLogConfig{}
 	}
 	return srv, nil
+}
+
+// warnOfOthers tells what servers say of connections without being the default
+// of their address.
+func (a *adapter) warnOfOthers(s *socket) {
+	for _, v := range s.vhosts {
+		for _, name := range []string{"client_header_timeout", "client_body_timeout", "send_timeout", "keepalive_timeout", "large_client_header_buffers"} {
+			if said, ok := v.scope.values[name]; ok && v != s.def && !reflect.DeepEqual(said, value[any](s.def.scope, name, nil)) {
+				a.warn(v.at, "%s: that of the default server of the address counts", name)
+			}
+		}
+	}
 }
 
 func clientKeepaliveTimeout(v *vhost) (caddy.Duration, error) {
@@ -311,6 +326,9 @@ func (a *adapter) vhostHandler(v *vhost) (json.RawMessage, error) {
 	}
 	if first := v.names[0]; !first.regex {
 		h.ServerName = strings.TrimPrefix(first.text, ".")
+	}
+	if value(v.scope, "ssl_verify_client", "") == "optional_no_ca" && a.usesAny([]string{"ssl_client_verify"}) {
+		h.ClientCAs = a.clientAuthorities(v.scope)
 	}
 	if _, err := a.settings(v.scope, &h.Location); err != nil {
 		return nil, err

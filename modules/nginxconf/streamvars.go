@@ -11,9 +11,6 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/modules/caddytls"
 
-	"github.com/caddy-upstream/caddy-upstream/internal/nginxvars/geo"
-	"github.com/caddy-upstream/caddy-upstream/internal/nginxvars/nginxmap"
-	"github.com/caddy-upstream/caddy-upstream/internal/nginxvars/splitclients"
 	"github.com/caddy-upstream/caddy-upstream/l4stream"
 	"github.com/caddy-upstream/caddy-upstream/modules/nginxconf/nginxhttp"
 )
@@ -79,32 +76,12 @@ func (a *adapter) addStreamVariable(d *dir, arg, kind string, v any, name *strin
 }
 
 func (a *adapter) streamMap(_ *scope, d *dir) error {
-	m := &l4stream.Map{Source: a.streamTemplate(d, d.args[0])}
-	lines, err := a.body(d)
+	m, err := a.readMap(d, a.mapValue) // which is volatile always
 	if err != nil {
 		return err
 	}
-	var values []string
-	for _, l := range lines {
-		switch {
-		case len(l.args) == 0 && l.name == "hostnames":
-			m.Hostnames = true
-			continue
-		case len(l.args) == 0 && l.name == "volatile":
-			continue // all are
-		case len(l.args) != 1:
-			return l.errorf("expected a pattern and a value")
-		}
-		if expr, ok := strings.CutPrefix(l.name, "~"); ok {
-			if err := a.regex(l, strings.TrimPrefix(expr, "*")); err != nil {
-				return err
-			}
-		}
-		values = append(values, l.args[0])
-		m.Entries = append(m.Entries, nginxmap.Entry{Pattern: l.name, Value: a.mapValue(l, l.args[0])})
-	}
-	return a.addStreamVariable(d, d.args[1], "map", m, &m.Name, values,
-		&nginxhttp.Variable{Map: &nginxhttp.Map{Entries: m.Entries, Hostnames: m.Hostnames}})
+	v := &l4stream.Map{Source: a.streamTemplate(d, d.args[0]), Entries: m.Entries, Hostnames: m.Hostnames}
+	return a.addStreamVariable(d, d.args[1], "map", v, &v.Name, m.values, &nginxhttp.Variable{Map: &m.Map})
 }
 
 // mapValue is the value of a map's line: captures stay as they are.
@@ -133,48 +110,24 @@ func (a *adapter) mapValue(l *dir, text string) string {
 }
 
 func (a *adapter) streamGeo(_ *scope, d *dir) error {
-	g := &l4stream.Geo{}
-	if len(d.args) == 2 {
-		g.Source = a.streamTemplate(d, d.args[0])
-	}
-	lines, err := a.body(d)
+	g, err := a.readGeo(d)
 	if err != nil {
 		return err
 	}
-	var values []string
-	for _, l := range lines {
-		switch {
-		case len(l.args) == 0 && l.name == "ranges":
-			g.Ranges = true
-		case len(l.args) != 1:
-			return l.errorf("expected a network and a value")
-		case l.name == "delete":
-			g.Entries = append(g.Entries, geo.Entry{Network: l.args[0], Delete: true})
-		default:
-			values = append(values, l.args[0])
-			g.Entries = append(g.Entries, geo.Entry{Network: l.name, Value: l.args[0]})
-		}
+	v := &l4stream.Geo{Entries: g.Entries, Ranges: g.Ranges}
+	if len(d.args) == 2 {
+		v.Source = a.streamTemplate(d, d.args[0])
 	}
-	return a.addStreamVariable(d, d.args[len(d.args)-1], "geo", g, &g.Name, values,
-		&nginxhttp.Variable{Geo: &nginxhttp.Geo{Entries: g.Entries, Ranges: g.Ranges}})
+	return a.addStreamVariable(d, d.args[len(d.args)-1], "geo", v, &v.Name, g.values, &nginxhttp.Variable{Geo: &g.Geo})
 }
 
 func (a *adapter) streamSplit(_ *scope, d *dir) error {
-	s := &l4stream.SplitClients{Source: a.streamTemplate(d, d.args[0])}
-	lines, err := a.body(d)
+	s, err := a.readSplit(d)
 	if err != nil {
 		return err
 	}
-	var values []string
-	for _, l := range lines {
-		if len(l.args) != 1 {
-			return l.errorf("expected a percentage and a value")
-		}
-		values = append(values, l.args[0])
-		s.Parts = append(s.Parts, splitclients.Part{Share: l.name, Value: l.args[0]})
-	}
-	return a.addStreamVariable(d, d.args[1], "split_clients", s, &s.Name, values,
-		&nginxhttp.Variable{Split: &nginxhttp.Split{Parts: s.Parts}})
+	v := &l4stream.SplitClients{Source: a.streamTemplate(d, d.args[0]), Parts: s.Parts}
+	return a.addStreamVariable(d, d.args[1], "split_clients", v, &v.Name, s.values, &nginxhttp.Variable{Split: &s.Split})
 }
 
 func (a *adapter) streamFormat(_ *scope, d *dir) error {
@@ -223,6 +176,9 @@ func (a *adapter) streamLogs(v *streamServer) ([]json.RawMessage, error) {
 
 // streamTLS makes the handler that terminates TLS.
 func (a *adapter) streamTLS(v *streamServer) (json.RawMessage, error) {
+	if value(v.scope, "ssl_reject_handshake", false) {
+		return nil, v.at.errorf("ssl_reject_handshake is not translated in stream: take the server out")
+	}
 	certs, keys := list[string](v.scope, "ssl_certificate"), list[string](v.scope, "ssl_certificate_key")
 	if len(certs) == 0 || len(certs) != len(keys) {
 		return nil, v.at.errorf("listen ... ssl needs ssl_certificate and ssl_certificate_key, as many of each")

@@ -5,6 +5,7 @@ package nginxconf
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -56,6 +57,9 @@ func (a *adapter) tlsPolicies(s *socket, srv *caddyhttp.Server) error {
 
 // tlsPolicy makes the policy of a server block.
 func (a *adapter) tlsPolicy(v *vhost) (*caddytls.ConnectionPolicy, error) {
+	if value(v.scope, "ssl_reject_handshake", false) {
+		return &caddytls.ConnectionPolicy{Drop: true}, nil
+	}
 	c, err := a.certificate(v)
 	if err != nil {
 		return nil, err
@@ -74,20 +78,40 @@ func (a *adapter) tlsOptions(s *scope, at *dir, p *caddytls.ConnectionPolicy) er
 		p.ProtocolMax = "tls1.2"
 	}
 	mode := value(s, "ssl_verify_client", "off")
-	ca := value(s, "ssl_client_certificate", "")
 	if mode == "off" {
 		return nil
 	}
+	authorities := a.clientAuthorities(s)
 	modes := map[string]string{"on": "require_and_verify", "optional": "verify_if_given", "optional_no_ca": "request"}
 	p.ClientAuthentication = &caddytls.ClientAuthentication{Mode: modes[mode]}
 	if mode == "optional_no_ca" {
 		return nil
 	}
-	if ca == "" {
+	if authorities == nil {
 		return at.errorf("no ssl_client_certificate for ssl_verify_client")
 	}
-	p.ClientAuthentication.CARaw = caddyconfig.JSONModuleObject(map[string][]string{"pem_files": {a.path(ca)}}, "provider", "file", nil)
+	p.ClientAuthentication.CARaw = caddyconfig.JSONModuleObject(map[string][]string{"pem_files": authorities}, "provider", "file", nil)
 	return nil
+}
+
+// clientAuthorities are the files with those that may sign clients.
+func (a *adapter) clientAuthorities(s *scope) (files []string) {
+	for _, name := range []string{"ssl_client_certificate", "ssl_trusted_certificate"} {
+		if file := value(s, name, ""); file != "" {
+			files = append(files, a.path(file))
+		}
+	}
+	return files
+}
+
+// readProtocols checks the names of versions of TLS.
+func readProtocols(a *adapter, d *dir) (any, error) {
+	for _, w := range d.args {
+		if !slices.Contains([]string{"SSLv2", "SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"}, w) {
+			return nil, d.errorf("invalid value %q", w)
+		}
+	}
+	return d.args, nil
 }
 
 func protocols(a *adapter, at *dir, p *caddytls.ConnectionPolicy, words []string) error {

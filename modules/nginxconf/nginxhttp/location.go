@@ -70,6 +70,9 @@ type Location struct {
 	// Send redirects with scheme and host. Default: true.
 	AbsoluteRedirect *bool `json:"absolute_redirect,omitempty"`
 
+	// Send these with the port. Default: true.
+	PortInRedirect *bool `json:"port_in_redirect,omitempty"`
+
 	// Whose word about the client's address is believed.
 	RealIP *RealIP `json:"real_ip,omitempty"`
 
@@ -203,6 +206,7 @@ func (l *Location) inherit(outer *Location) {
 	l.DefaultType = cmp.Or(l.DefaultType, outer.DefaultType)
 	l.RecursiveErrorPages = cmp.Or(l.RecursiveErrorPages, outer.RecursiveErrorPages)
 	l.AbsoluteRedirect = cmp.Or(l.AbsoluteRedirect, outer.AbsoluteRedirect)
+	l.PortInRedirect = cmp.Or(l.PortInRedirect, outer.PortInRedirect)
 	l.Files = cmp.Or(l.Files, outer.Files)
 }
 

@@ -139,6 +139,9 @@ func (st *state) scheme() string {
 // unless it is the scheme's own.
 func (st *state) portSuffix() string {
 	port := st.value("server_port")
+	if l := st.location; l != nil && l.PortInRedirect != nil && !*l.PortInRedirect {
+		return ""
+	}
 	if port == "" || port == "80" && st.r.TLS == nil || port == "443" && st.r.TLS != nil {
 		return ""
 	}

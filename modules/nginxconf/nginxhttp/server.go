@@ -4,6 +4,7 @@
 package nginxhttp
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -27,11 +28,16 @@ type Server struct {
 	// A regular expression that the host matches; its groups become variables.
 	ServerNameRegex string `json:"server_name_regex,omitempty"`
 
+	// Files with the authorities of clients whose certificates TLS lets through
+	// unverified, for $ssl_client_verify: nginx's `ssl_verify_client optional_no_ca`.
+	ClientCAs []string `json:"client_cas,omitempty"`
+
 	// Do not merge slashes in paths.
 	KeepSlashes bool `json:"keep_slashes,omitempty"`
 
 	Location
 
+	clientCAs *x509.CertPool
 	nameRegex *regexp.Regexp
 	values    *App
 	logger    *zap.Logger
@@ -51,6 +57,9 @@ func (s *Server) Provision(ctx caddy.Context) error {
 	var err error
 	if s.values, err = appOf(ctx); err != nil {
 		return err
+	}
+	if s.clientCAs, err = certPool(s.ClientCAs); err != nil {
+		return fmt.Errorf("client_cas: %w", err)
 	}
 	if s.ServerNameRegex != "" {
 		if s.nameRegex, err = regexp.Compile(s.ServerNameRegex); err != nil {

@@ -12,6 +12,7 @@ import (
 	"encoding/hex"
 	"encoding/pem"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +23,7 @@ import (
 
 // tlsVariables are those of the client's TLS connection, empty without one.
 var tlsVariables = map[string]func(*tls.ConnectionState) string{
-	"ssl_protocol":      tlsVersion,
+	"ssl_protocol":      func(c *tls.ConnectionState) string { return proxyproto.VersionName(c.Version) },
 	"ssl_cipher":        func(c *tls.ConnectionState) string { return proxyproto.CipherName(c.CipherSuite) },
 	"ssl_curve":         tlsCurve,
 	"ssl_server_name":   func(c *tls.ConnectionState) string { return c.ServerName },
@@ -33,7 +34,6 @@ var tlsVariables = map[string]func(*tls.ConnectionState) string{
 		}
 		return "."
 	},
-	"ssl_client_verify": tlsVerify,
 
 	"ssl_client_s_dn":        ofClient(func(c *x509.Certificate) string { return distinguished(c.RawSubject) }),
 	"ssl_client_i_dn":        ofClient(func(c *x509.Certificate) string { return distinguished(c.RawIssuer) }),
@@ -71,19 +71,6 @@ func withTLS(f func(*tls.ConnectionState) string) func(*state) string {
 	}
 }
 
-func tlsVersion(c *tls.ConnectionState) string {
-	switch c.Version {
-	case tls.VersionTLS10:
-		return "TLSv1"
-	case tls.VersionTLS11:
-		return "TLSv1.1"
-	case tls.VersionTLS12:
-		return "TLSv1.2"
-	default:
-		return "TLSv1.3"
-	}
-}
-
 // tlsCurve is the curve's name as OpenSSL has it.
 func tlsCurve(c *tls.ConnectionState) string {
 	switch c.CurveID {
@@ -99,14 +86,48 @@ func tlsCurve(c *tls.ConnectionState) string {
 	return c.CurveID.String()
 }
 
-func tlsVerify(c *tls.ConnectionState) string {
+// sslClientVerify is $ssl_client_verify.
+func sslClientVerify(st *state) string {
+	c := st.r.TLS
 	switch {
+	case c == nil:
+		return ""
 	case len(c.PeerCertificates) == 0:
 		return "NONE"
-	case len(c.VerifiedChains) == 0:
-		return "FAILED:unable to verify the first certificate"
+	case len(c.VerifiedChains) > 0, verified(c.PeerCertificates, st.server.clientCAs):
+		return "SUCCESS"
 	}
-	return "SUCCESS"
+	return "FAILED:unable to verify the first certificate"
+}
+
+func verified(chain []*x509.Certificate, roots *x509.CertPool) bool {
+	if roots == nil {
+		return false
+	}
+	between := x509.NewCertPool()
+	for _, c := range chain[1:] {
+		between.AddCert(c)
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return err == nil
+}
+
+// certPool reads files of authorities, nil if there are none.
+func certPool(files []string) (*x509.CertPool, error) {
+	if files == nil {
+		return nil, nil
+	}
+	pool := x509.NewCertPool()
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			return nil, err
+		}
+		if !pool.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("%s: no certificate in it", f)
+		}
+	}
+	return pool, nil
 }
 
 func hexOfSerial(c *x509.Certificate) string {

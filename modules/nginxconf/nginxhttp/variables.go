@@ -145,6 +145,7 @@ func init() {
 		"ssl_early_data":        unset,
 		"gzip_ratio":            unset,
 		"upstream_cache_status": unset,
+		"ssl_client_verify":     sslClientVerify,
 		"http_host":             func(st *state) string { return st.r.Host },
 		"http_x_forwarded_for":  func(st *state) string { return strings.Join(st.r.Header["X-Forwarded-For"], ", ") },
 		"http_cookie":           func(st *state) string { return strings.Join(st.r.Header["Cookie"], "; ") },
