@@ -119,7 +119,7 @@ func (p *proxy) addresses() string {
 func (p *proxy) waitAddresses(want string) {
 	p.t.Helper()
 	got := ""
-	if !testnet.Poll(20*time.Second, func() bool { got = p.addresses(); return got == want }) {
+	if !testnet.Poll(30*time.Second, func() bool { got = p.addresses(); return got == want }) {
 		p.t.Fatalf("addresses %s, want %s", got, want)
 	}
 }
