@@ -15,15 +15,17 @@ import (
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
 	"github.com/caddy-upstream/caddy-upstream/internal/peer/peertest"
 	"github.com/caddy-upstream/caddy-upstream/internal/timing"
+	"github.com/caddy-upstream/caddy-upstream/leastconn"
 	"github.com/caddy-upstream/caddy-upstream/modules/hash"
 	"github.com/caddy-upstream/caddy-upstream/modules/iphash"
 	"github.com/caddy-upstream/caddy-upstream/modules/leasttime"
 	"github.com/caddy-upstream/caddy-upstream/modules/random"
+	"github.com/caddy-upstream/caddy-upstream/smoothrr"
 )
 
 var methods = map[string]peer.Method{
-	"round_robin":           peertest.RoundRobin{},
-	"least_conn":            peertest.LeastConn{},
+	"round_robin":           smoothrr.Method{},
+	"least_conn":            leastconn.Method{},
 	"hash":                  hash.Plain{},
 	"hash consistent":       hash.Consistent{},
 	"hash balance_factor":   hash.Consistent{BalanceFactor: 1.25},

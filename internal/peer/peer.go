@@ -39,7 +39,16 @@ type Peer struct {
 	class *class
 	// ceil is the weight in the list's unit, less while the peer starts slowly,
 	// which began at rampFrom (zero: it does not).
-	ceil  int64
+	ceil int64
+
+	// Memo belongs to the balancer, under the group's lock, and stays with the
+	// peer through changes of the configuration. A balancer must expect to
+	// find what another method has left there.
+	Memo any
+	// Score is the balancer's, too: what a pick that looks at every peer reads of
+	// each.
+	Score Score
+
 	picks uint64
 	// selected is when the peer was last picked, in ns.
 	selected int64
@@ -68,11 +77,10 @@ type Peer struct {
 
 	// Aux belongs to the front that uses the group; Options.OnPeer sets it.
 	Aux any
-	// Memo belongs to the balancer, under the group's lock, and stays with the
-	// peer through changes of the configuration. A balancer must expect to
-	// find what another method has left there.
-	Memo any
 }
+
+// Score is a value that holds until a time in ns. The zero value does not hold.
+type Score struct{ Value, Until int64 }
 
 // Health is what a Tracker knows of a peer. The tracker owns it; the engine
 // reads Until and raises Weight.

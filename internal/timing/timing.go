@@ -34,6 +34,7 @@ func Metric(name string) (peer.Metric, bool) {
 // Times is what is known of one peer. It is guarded by its group's lock.
 type Times struct {
 	average [peer.LastByte + 1]int64 // ms; 0: unknown
+	faded   int64                    // of the one that counts, at the last look
 
 	// Attempts whose time is not known yet: running of them, spent the ms that
 	// they had spent together at changed. waiting averages their mean.
@@ -78,33 +79,58 @@ const (
 	eachFade = time.Second
 )
 
+// forget makes Estimate look at p's average anew: its Score is what Estimate makes
+// of that for one connection, as long as nothing happens to the peer. A pick that
+// looks at every peer can do no more for each than read it. What else is looked
+// at changes with attempts, and with the configuration, which makes a new balancer.
+func forget(p *peer.Peer) { p.Score.Until = 0 }
+
 // Estimate is nginx's score of a peer, the less the better: its average, halved
 // for each fail_timeout and a second that it has not been used, at least the
 // time that attempts in flight have been waiting, rounded up to a cluster, times
 // the connections it would have.
 func (m Mode) Estimate(p *peer.Peer, now time.Time) int64 {
-	t := Of(p)
-	rt := t.average[m.Metric]
-	used := p.Checked()
+	return m.EstimateAt(p, now, now.UnixNano())
+}
+
+// EstimateAt is Estimate for many peers; ns is now.UnixNano().
+func (m Mode) EstimateAt(p *peer.Peer, now time.Time, ns int64) int64 {
+	if ns >= p.Score.Until {
+		p.Score = m.look(p, now, ns)
+	}
+	if m.Inflight {
+		if t := Of(p); t.running > 0 {
+			mix(&t.waiting, t.spent/t.running+now.Sub(t.changed).Milliseconds())
+			return clustered(max(t.faded, t.waiting)) * (1 + p.Conns())
+		}
+	}
+	return p.Score.Value * (1 + p.Conns())
+}
+
+// look works the score out.
+func (m Mode) look(p *peer.Peer, now time.Time, ns int64) peer.Score {
+	t, used, out := Of(p), p.Checked(), p.Server().FailTimeout
+	t.faded = t.average[m.Metric]
 	if used.IsZero() {
 		if t.seeded.IsZero() {
 			t.seeded = now
 		}
 		used = t.seeded
 	}
-	if idle, out := now.Sub(used), p.Server().FailTimeout; idle > out {
-		rt >>= uint64(idle / (out + eachFade))
+	since, next := now.Sub(used), out+1
+	if since > out {
+		n := since / (out + eachFade)
+		t.faded >>= uint64(n)
+		next = (n + 1) * (out + eachFade)
 	}
-	if m.Inflight && t.running > 0 {
-		mix(&t.waiting, t.spent/t.running+now.Sub(t.changed).Milliseconds())
-		rt = max(rt, t.waiting)
-	}
+	return peer.Score{Value: clustered(t.faded), Until: ns + int64(next-since)}
+}
+
+func clustered(rt int64) int64 {
 	if rt > longest {
-		rt = longest
-	} else {
-		rt += cluster - rt%cluster
+		return longest
 	}
-	return rt * (1 + p.Conns())
+	return rt + cluster - rt%cluster
 }
 
 // Observer feeds the averages of a mode. It is part of a balancer.
@@ -112,10 +138,11 @@ type Observer struct{ Mode Mode }
 
 // Started implements peer.Observer.
 func (o Observer) Started(l *peer.Lease, now time.Time) {
+	t := Of(l.Peer())
+	forget(l.Peer()) // the pick counts as a use
 	if !o.Mode.Inflight {
 		return
 	}
-	t := Of(l.Peer())
 	if t.running > 0 {
 		t.spent += now.Sub(t.changed).Milliseconds() * t.running
 	}
@@ -131,6 +158,7 @@ func (o Observer) Known(l *peer.Lease, m peer.Metric, now time.Time) {
 	t := Of(l.Peer())
 	t.stop(l.Time(m), now)
 	mix(&t.average[m], l.Time(m).Milliseconds())
+	forget(l.Peer())
 }
 
 // stop ends the wait of one attempt, which took d.
@@ -156,6 +184,7 @@ func (o Observer) Ended(l *peer.Lease, outcome peer.Outcome, now time.Time) {
 		t.stop(now.Sub(l.Start), now)
 		known = false
 	}
+	forget(l.Peer())
 	if outcome != peer.Success {
 		return
 	}
@@ -195,6 +224,7 @@ func Seed(l *peer.List) {
 	}
 	for i := range l.Len() {
 		t := Of(l.At(i))
+		forget(l.At(i)) // it may be another time that counts
 		if t.fresh() {
 			for m := range t.average {
 				if n[m] > 0 {

@@ -63,18 +63,24 @@ func TestOnlySuccessesAreAveraged(t *testing.T) {
 	}
 }
 
+// know sets what is known of a peer's last byte, in ms.
+func know(p *peer.Peer, average int64) {
+	Of(p).average[peer.LastByte] = average
+	forget(p)
+}
+
 func TestEstimatesAreClusteredAndCountConnections(t *testing.T) {
 	g, p := one(t, Mode{Metric: peer.LastByte})
 	m := Mode{Metric: peer.LastByte}
 	for _, c := range []struct {
 		average, want int64
 	}{{0, 20}, {19, 20}, {20, 40}, {39, 40}, {4999, 5000}, {5000, 5020}, {5001, 5000}, {100_000, 5000}} {
-		Of(p).average[peer.LastByte] = c.average
+		know(p, c.average)
 		if got := m.Estimate(p, t0); got != c.want {
 			t.Errorf("estimate of %d ms = %d, want %d", c.average, got, c.want)
 		}
 	}
-	Of(p).average[peer.LastByte] = 100
+	know(p, 100)
 	l := peertest.Pick(g, peer.SessionOptions{}, t0)
 	if got := m.Estimate(p, t0); got != 240 {
 		t.Errorf("estimate with one connection = %d, want 240", got)

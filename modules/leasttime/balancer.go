@@ -24,6 +24,7 @@ type balancer struct{ timing.Observer }
 // Pick implements peer.Balancer.
 func (b *balancer) Pick(pass *peer.Pass) *peer.Peer {
 	list, now := pass.List(), pass.Now()
+	ns, mode := now.UnixNano(), b.Mode
 	least := pass.Scratch()
 	var score, weight int64 // of those in least
 	for i := range list.Len() {
@@ -31,7 +32,10 @@ func (b *balancer) Pick(pass *peer.Pass) *peer.Peer {
 		if !pass.Eligible(p) {
 			continue
 		}
-		s, w := b.Mode.Estimate(p, now), p.Weight()
+		s, w := p.Score.Value*(1+p.Conns()), p.Weight()
+		if ns >= p.Score.Until || mode.Inflight {
+			s = mode.EstimateAt(p, now, ns)
+		}
 		if len(least) > 0 {
 			switch mine, best := s*weight, score*w; {
 			case mine > best:
