@@ -1,0 +1,63 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/testnet"
+)
+
+// TestAServerAddedAtRunTimeIsKeptAliveAndARemovedOneIsLeft looks at the
+// connections that the servers see.
+func TestAServerAddedAtRunTimeIsKeptAliveAndARemovedOneIsLeft(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 3)
+	p := serve(t, group("app", b[0].Addr()+" id=a", b[1].Addr()+" id=b", "keepalive 8"), "\tproxy_pass app")
+	p.change(201, "POST", "/upstream/groups/app/servers", fmt.Sprintf(`{"id":"c","address":%q}`, b[2].Addr()))
+	p.bodies(12, "/")
+	for i, x := range b {
+		if open, accepted := x.Conns(); open != 1 || accepted != 1 {
+			t.Errorf("server %c: %d connections are open, %d were made; want one that is kept", 'a'+i, open, accepted)
+		}
+	}
+	begin := time.Now()
+	p.change(200, "DELETE", "/upstream/groups/app/servers/b", "")
+	testnet.Eventually(t, 30*time.Second, "the end of the removed server's connection", func() bool {
+		open, _ := b[1].Conns()
+		return open == 0
+	})
+	t.Logf("its idle connection was closed %v after the request to remove it", time.Since(begin).Round(time.Millisecond))
+	p.bodies(8, "/")
+	for _, i := range []int{0, 2} {
+		if open, accepted := b[i].Conns(); open != 1 || accepted != 1 {
+			t.Errorf("server %c: %d connections are open, %d were made; want the same one", 'a'+i, open, accepted)
+		}
+	}
+}
+
+func TestAWebSocketOutlivesTwentyChanges(t *testing.T) {
+	t.Parallel()
+	ws, b := newWebSocket(t), backends(t, 2)
+	p := serve(t, group("app", ws.Addr()+" id=ws weight=100", b[0].Addr()+" id=a"), "\tproxy_pass app")
+	c := openWebSocket(t, p, "/")
+	const servers = "/upstream/groups/app/servers"
+	for n := range 5 {
+		p.change(201, "POST", servers, fmt.Sprintf(`{"id":"x","address":%q}`, b[1].Addr()))
+		p.change(200, "PATCH", servers+"/ws", fmt.Sprintf(`{"weight":%d,"drain":%t}`, 1+n, n%2 == 0))
+		say(t, c, fmt.Sprint("drained or not ", n))
+		p.change(200, "PATCH", servers+"/x", `{"down":true}`)
+		p.change(200, "DELETE", servers+"/x", "")
+	}
+	p.change(200, "DELETE", servers+"/ws", "")
+	say(t, c, "removed")
+	if s := p.servers("app"); len(s) != 2 || s[1].ID != "ws" || s[1].State.State != "removed" || s[1].State.Conns != 1 {
+		t.Errorf("servers %+v, want ws as removed with one in flight", s)
+	}
+	c.Close()
+	p.waitConns(0)
+	testnet.Eventually(t, 30*time.Second, "the removed server to be forgotten", func() bool { return len(p.servers("app")) == 1 })
+}
