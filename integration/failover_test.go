@@ -276,9 +276,25 @@ func TestAResetWhileTheBodyIsReadIsNoFailureAndSendsNothingTwice(t *testing.T) {
 	if n := len(b[0].Requests()) + len(b[1].Requests()); n != 1 {
 		t.Errorf("%d requests, want 1", n)
 	}
-	if s := p.servers("app")[0]; s.State.State != "up" || s.State.Failures != 0 {
-		t.Errorf("state %+v, want up without failures", s.State)
+	if s := p.live("app")[0].State; s.State != "up" || s.Failures != 0 || s.Broken != 1 {
+		t.Errorf("state %+v, want up without failures and with one broken response", s)
 	}
+}
+
+func TestAClientThatLeavesBreaksNoResponse(t *testing.T) {
+	t.Parallel()
+	a := newLeaving(t)
+	p := serve(t, group("app", a.Addr()), "\tproxy_pass /ours* app\n\treverse_proxy {\n\t\tlb_policy upstream app\n\t}")
+	for _, path := range []string{"/ours/half", "/caddys/half"} {
+		s := p.raw("GET " + path + " HTTP/1.1\nHost: x\n\n")
+		s.answer()
+		s.Close()
+		p.waitConns(0)
+	}
+	if s := p.live("app")[0].State; s.Broken != 0 || s.Failures != 0 {
+		t.Errorf("state %+v, want nothing that the server broke", s)
+	}
+	a.Stop()
 }
 
 // CASES 23.

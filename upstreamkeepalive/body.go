@@ -4,10 +4,11 @@
 package upstreamkeepalive
 
 import (
-	"errors"
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/exchange"
 )
 
 type bodyMode uint8
@@ -22,8 +23,6 @@ const (
 
 // directRead is the size from which a read goes past the buffer.
 const directRead = 1 << 10
-
-var errClosed = errors.New("response body closed before its end")
 
 // incoming is the state of a response's body.
 type incoming struct {
@@ -127,7 +126,7 @@ func (x *trip) finish() {
 // read to its end costs the connection.
 func (x *trip) Close() error {
 	if x.in.err == nil {
-		x.in.err = x.bodyError(errClosed)
+		x.in.err = x.bodyError(exchange.ErrClosed)
 		if x.in.mode == emptyBody {
 			x.in.err = io.EOF
 		}

@@ -3,7 +3,14 @@
 
 package exchange
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrClosed is what ends an exchange whose caller closed the response's body before
+// its end.
+var ErrClosed = errors.New("response body closed before its end")
 
 // Kind says whose fault the end of an exchange is, in the terms that
 // next_upstream decides by.

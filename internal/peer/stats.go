@@ -15,6 +15,8 @@ type Stats struct {
 	Responses [5]atomic.Uint64
 	// Sent and Received are the bytes to and from the server, of ended tries.
 	Sent, Received atomic.Uint64
+	// Broken are the responses that the server broke off after their header.
+	Broken atomic.Uint64
 	// Sessions are the stream sessions that were connected.
 	Sessions atomic.Uint64
 	// Header is the time until the response header was complete, or in stream
@@ -50,6 +52,7 @@ func (s *Stats) reset() {
 	}
 	s.Sent.Store(0)
 	s.Received.Store(0)
+	s.Broken.Store(0)
 	s.Sessions.Store(0)
 	s.Header.Store(nil)
 	s.Response.Store(nil)

@@ -102,6 +102,7 @@ var ofServers = named(serverLabels, []series[sight]{
 	{"server_retries_total", "Tries that followed one at another server.", counter, func(s *sight) float64 { return float64(s.Retries) }},
 	{"server_sent_bytes_total", "Bytes sent, counted at the end of a request or session.", counter, func(s *sight) float64 { return float64(s.Stats.Sent.Load()) }},
 	{"server_received_bytes_total", "Bytes received, counted at the end of a request or session.", counter, func(s *sight) float64 { return float64(s.Stats.Received.Load()) }},
+	{"server_broken_responses_total", "Responses that the server broke off after their header.", counter, func(s *sight) float64 { return float64(s.Stats.Broken.Load()) }},
 	{"server_sessions_total", "Stream sessions that were connected.", counter, func(s *sight) float64 { return float64(s.Stats.Sessions.Load()) }},
 })
 

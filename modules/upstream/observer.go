@@ -71,7 +71,7 @@ func HandBody(t *Try, res *http.Response) {
 		return
 	}
 	if res.Body == http.NoBody {
-		b.end()
+		b.end(nil)
 		return
 	}
 	res.Body = b
@@ -80,29 +80,35 @@ func HandBody(t *Try, res *http.Response) {
 // leasedBody is a response body that holds a lease until its end.
 type leasedBody struct {
 	io.ReadCloser
-	try *Try
+	try   *Try
+	ended atomic.Bool
 }
 
 func (b *leasedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.try.Attempt.AddReceived(int64(n))
 	b.try.Attempt.BodyRead()
-	if err != nil {
-		b.end()
+	if err == io.EOF {
+		b.end(nil)
+	} else if err != nil {
+		b.end(err)
 	}
 	return n, err
 }
 
 func (b *leasedBody) Close() error {
-	defer b.end()
+	defer b.end(exchange.ErrClosed)
 	return b.ReadCloser.Close()
 }
 
-func (b *leasedBody) end() {
+func (b *leasedBody) end(err error) {
+	if b.ended.Swap(true) {
+		return
+	}
 	if b.try.Attempt.ResponseTime() == 0 {
 		b.try.Attempt.Finished(time.Now())
 	}
-	b.try.Ended(&b.try.Attempt, nil)
+	b.try.Ended(&b.try.Attempt, err)
 }
 
 // leasedConn is the body of a 101 response. Its lease ends when it is closed,

@@ -95,6 +95,9 @@ type LiveState struct {
 	Checks []CheckState `json:"checks,omitempty"`
 	// Responses are the answers by class: 2xx and so on.
 	Responses map[string]uint64 `json:"responses,omitempty"`
+	// Broken are the responses that the server broke off after their header, which
+	// is no failure: nobody else can go on with them.
+	Broken uint64 `json:"broken_responses,omitempty"`
 	// Sessions are the stream sessions that were connected.
 	Sessions uint64 `json:"sessions,omitempty"`
 	// Sent and Received are the bytes to and from the server, counted at the end
@@ -272,6 +275,7 @@ func whole(s *Server, peers []ServerState) ServerState {
 		out.State.Picks += p.State.Picks
 		out.State.Retries += p.State.Retries
 		out.State.Sessions += p.State.Sessions
+		out.State.Broken += p.State.Broken
 		out.State.Sent += p.State.Sent
 		out.State.Received += p.State.Received
 		out.State.Failures += p.State.Failures
@@ -310,7 +314,7 @@ func peerState(s peer.State, owner *Server, now time.Time) ServerState {
 	}
 	if stats := s.Stats; stats != nil {
 		out.State.Responses = classes(stats)
-		out.State.Sessions = stats.Sessions.Load()
+		out.State.Sessions, out.State.Broken = stats.Sessions.Load(), stats.Broken.Load()
 		out.State.Sent, out.State.Received = stats.Sent.Load(), stats.Received.Load()
 		out.State.HeaderTime, out.State.ResponseTime = times(stats.Header.Load(), now), times(stats.Response.Load(), now)
 	}

@@ -326,8 +326,12 @@ func (w *Walk) left() bool {
 }
 
 // Ended implements exchange.Ender: the response's body has been read, or will
-// not be. What breaks after the response header is no failure of the server.
-func (t *Try) Ended(*exchange.Attempt, error) {
+// not be. What breaks after the response header is no failure of the server, but is
+// counted.
+func (t *Try) Ended(a *exchange.Attempt, err error) {
+	if err != nil && !errors.Is(err, exchange.ErrClosed) && !errors.Is(err, context.Canceled) && !a.Aborted() && !t.walk.left() {
+		t.Lease.Peer().Stats.Broken.Add(1)
+	}
 	if t.state.CompareAndSwap(inFlight, ended) {
 		return
 	}

@@ -28,6 +28,7 @@ const facts = [
   ['last_error', 'last error', (s, live) => live.last_error],
   ['last_failure', 'last failure', (s, live, row, since) => live.last_failure && since(live.last_failure)],
   ['responses', 'responses', (s, live) => list(live.responses)],
+  ['broken_responses', 'broken off', (s, live) => live.broken_responses || 0],
   ['header_time', 'time to the header', (s, live) => times(live.header_time)],
   ['response_time', 'time to the end', (s, live) => times(live.response_time)],
   ['bytes_sent', 'bytes sent', (s, live) => volume(live.bytes_sent || 0)],
