@@ -73,3 +73,50 @@ func (p *proxy) waitServers(group string, n int) {
 		return found == n
 	})
 }
+
+// Caddy's own transport knows the address that is dialled and not the line, as in
+// Caddy with a dynamic source of upstreams: there the name has to be said.
+func TestOverCaddysTransportTheNameOfACertificateIsSaid(t *testing.T) {
+	t.Parallel()
+	d := testnet.NewDNS(t)
+	ca := newAuthority(t)
+	cert, _, _ := ca.issue("app.test")
+	b := tlsBackend(t, &tls.Config{Certificates: []tls.Certificate{cert}})
+	_, port, err := net.SplitHostPort(b.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Set("app.test", "60 A 127.0.0.1")
+	const tlsOptions = "tls\n\t\ttls_trust_pool file %[1]s\n"
+	p := serve(t, group("app", "server app.test:"+port+" resolve", "resolver "+d.Addr()), fmt.Sprintf(`
+	reverse_proxy /judged {
+		lb_policy upstream app
+		transport next_upstream {
+			transport http {
+				`+tlsOptions+`
+				tls_server_name app.test
+			}
+		}
+	}
+	reverse_proxy /observed {
+		lb_policy upstream app
+		transport http {
+			`+tlsOptions+`
+			tls_server_name app.test
+		}
+	}
+	reverse_proxy /unsaid {
+		lb_policy upstream app
+		transport next_upstream {
+			transport http {
+				`+tlsOptions+`
+			}
+		}
+	}`, ca.file))
+	p.waitServers("app", 1)
+	for path, want := range map[string]int{"/judged": 200, "/observed": 200, "/unsaid": 502} {
+		if res := p.get(path); res.Status != want {
+			t.Errorf("%s: status %d, want %d", path, res.Status, want)
+		}
+	}
+}

@@ -29,6 +29,12 @@
 // or 504; context.Canceled, when the client has gone (499); or the error of the
 // client's own body, as it is.
 //
+// # Names of certificates
+//
+// Over upstream_keepalive a server's certificate must be for the name on its
+// line. Caddy's transports are only told the address that is dialled: over them a
+// group of names takes tls_server_name.
+//
 // # Request bodies
 //
 // As nginx does, the whole body is read before a server is chosen, in memory
