@@ -30,12 +30,9 @@ type flow struct {
 	read, written, spliced atomic.Int64
 }
 
-const (
-	// maxSplice is the most that is moved at once.
-	maxSplice = 256 << 10
-	// turns is how often one flow moves before others have their turn.
-	turns = 16
-)
+// turns is how often one flow moves before others have their turn: as much each
+// time as the pipe takes, which is the less work for each byte the more it is.
+const turns = 4
 
 // move moves what can be moved now.
 func (f *flow) move() {
@@ -136,7 +133,7 @@ func (f *flow) take() (int, error) {
 		f.pipe, _ = pools[0].get() // else no descriptors: copy this time
 	}
 	if f.pipe != nil {
-		n, err := unix.Splice(f.src.fd, nil, f.pipe.w, nil, maxSplice, spliceFlags)
+		n, err := unix.Splice(f.src.fd, nil, f.pipe.w, nil, maxChunk, spliceFlags)
 		if err != unix.EINVAL {
 			f.inPipe = max(int(n), 0)
 			return f.inPipe, err
