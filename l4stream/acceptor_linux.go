@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -139,4 +140,5 @@ func (a *acceptor) accepted(fd int, from unix.Sockaddr) {
 		}
 		newSession(server, conn).run(servers)
 	}()
+	runtime.Gosched() // or it might have to wait until the loop does
 }

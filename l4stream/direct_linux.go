@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -151,6 +152,7 @@ func (s *Session) waitElsewhere(f func() error) error {
 		s.raw.Store(&conn)
 		return f()
 	})
+	runtime.Gosched() // or it might have to wait until the loop does
 	return errAway
 }
 
