@@ -7,15 +7,12 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-upstream/caddy-upstream/modules/nginxconf/nginxhttp"
-	"github.com/caddy-upstream/caddy-upstream/modules/upstream"
 )
 
 func init() {
@@ -121,85 +118,13 @@ func (p *printer) file() {
 	p.b.WriteString(out)
 }
 
-// plainMethods are the balancing methods that a Caddyfile names without arguments.
-var plainMethods = map[string]string{"": "", `{"method":"least_conn"}`: "least_conn", `{"method":"ip_hash"}`: "ip_hash"}
-
-func (p *printer) group(g *group) {
-	method, ok := plainMethods[string(g.config.BalancerRaw)]
-	if !ok {
-		p.cannot(g.at, "its balancing method")
-	}
-	if g.config.ResolverRaw != nil {
-		p.cannot(g.at, "resolve")
-	}
-	p.block("upstream "+g.id, func() {
-		if method != "" {
-			p.line("%s", method)
-		}
-		for _, s := range g.config.Servers {
-			p.line("server %s", serverLine(s))
-		}
-		if k := g.config.Keepalive; k != nil && k.Connections != nil {
-			p.keepalive(k)
-		}
-	})
-}
-
-func (p *printer) keepalive(k *upstream.Keepalive) {
-	switch {
-	case *k.Connections == 0:
-		p.line("keepalive off")
-		return
-	case k.Local:
-		p.line("keepalive %d local", *k.Connections)
-	default:
-		p.line("keepalive %d", *k.Connections)
-	}
-	if k.Requests > 0 {
-		p.line("keepalive_requests %d", k.Requests)
-	}
-	if k.Time > 0 {
-		p.line("keepalive_time %s", time.Duration(k.Time))
-	}
-	if k.Timeout > 0 {
-		p.line("keepalive_timeout %s", time.Duration(k.Timeout))
-	}
-	p.line("keepalive_stale %s", k.Stale)
-}
-
-func serverLine(s *upstream.Server) string {
-	words := []string{s.Address}
-	add := func(name, value string) { words = append(words, name+"="+value) }
-	if s.ID != "" {
-		add("id", s.ID)
-	}
-	if s.Weight != nil {
-		add("weight", strconv.Itoa(*s.Weight))
-	}
-	if s.MaxFails != nil {
-		add("max_fails", strconv.Itoa(*s.MaxFails))
-	}
-	if s.FailTimeout != nil {
-		add("fail_timeout", time.Duration(*s.FailTimeout).String())
-	}
-	if s.MaxConns > 0 {
-		add("max_conns", strconv.Itoa(s.MaxConns))
-	}
-	for name, on := range map[string]bool{"backup": s.Backup, "down": s.Down, "drain": s.Drain} {
-		if on {
-			words = append(words, name)
-		}
-	}
-	slices.Sort(words[1:])
-	return strings.Join(words, " ")
-}
-
 // printable are the directives of servers and locations that the printer knows.
 var printable = map[string]bool{
 	"proxy_pass": true, "proxy_connect_timeout": true, "proxy_send_timeout": true, "proxy_read_timeout": true,
 	"proxy_next_upstream": true, "proxy_next_upstream_tries": true, "proxy_next_upstream_timeout": true,
 	"proxy_buffering": true, "proxy_request_buffering": true, "proxy_http_version": true, "proxy_set_header": true,
 	"server_name": true, "location": true, "vhost": true, "client_max_body_size": true,
+	"resolver": true, "resolver_timeout": true, // which groups have
 }
 
 // known reports what stands in a scope and cannot be printed.
@@ -330,6 +255,9 @@ func (p *printer) proxy(s *scope, pass *proxyPass) {
 		p.block("request_body", func() { p.line("max_size %d", limit) })
 	}
 	p.block("proxy_pass "+to, func() {
+		if t.group.scope == nil { // nginx keeps no connections to a mere address
+			p.line("keepalive off")
+		}
 		if value(s, "proxy_http_version", p.a.httpVersion()) == "1.0" {
 			p.line("http_version 1.0")
 		}
