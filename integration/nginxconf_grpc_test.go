@@ -37,7 +37,7 @@ func newGRPCServer(t *testing.T, name string, config *tls.Config) *grpcServer {
 		h.Set("X-Name", name)
 		h.Set("X-Secret", "s")
 		switch r.URL.Path {
-		case "/a.A/Silent":
+		case "/s.S/Silent":
 			<-r.Context().Done()
 			return
 		case "/a.A/Busy":
@@ -107,7 +107,8 @@ func TestGRPCCallsPassAsOnNginx(t *testing.T) {
 	server { listen FRONT http2; listen OTHER;
 		grpc_set_header X-Outer $host;
 		grpc_hide_header X-Secret;
-		location /a.A/ { grpc_pass grpc://app; grpc_next_upstream error timeout http_503 non_idempotent; grpc_read_timeout 500ms; }
+		location /a.A/ { grpc_pass grpc://app; grpc_next_upstream error timeout http_503 non_idempotent; }
+		location /s.S/ { grpc_pass grpc://app; grpc_read_timeout 300ms; }
 		location /b.B/ { grpc_pass half; }
 		location /c.C/ { grpc_pass grpcs://` + secure.addr + `; grpc_set_header Host secure.example; grpc_set_header X-Inner $request_uri;
 			grpc_ssl_verify on; grpc_ssl_name secure.example; grpc_ssl_server_name on; grpc_ssl_trusted_certificate ` + ca.file + `; }
@@ -119,7 +120,7 @@ func TestGRPCCallsPassAsOnNginx(t *testing.T) {
 	onBoth(t, conf, func(front, _ string) []string {
 		client := h2cClient(t)
 		var out []string
-		for _, call := range []string{"/a.A/Say", "/a.A/Say?x=%20y", "/a.A/Busy", "/a.A/Busy", "/a.A/Refuse", "/a.A/Silent", "/b.B/Say", "/b.B/Say", "/c.C/Say", "/d.D/Say", "/e.E/Say"} {
+		for _, call := range []string{"/a.A/Say", "/a.A/Say?x=%20y", "/a.A/Busy", "/a.A/Busy", "/a.A/Refuse", "/s.S/Silent", "/b.B/Say", "/b.B/Say", "/c.C/Say", "/d.D/Say", "/e.E/Say"} {
 			text := grpcCall(t, client, front, call)
 			for _, s := range servers {
 				text += "\n\t" + s.take()
