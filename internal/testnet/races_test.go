@@ -52,6 +52,25 @@ Goroutine 42 (running) created at:
       /go/src/net/http/server.go:3464 +0x889
 `
 
+// bodyRace is a third.
+const bodyRace = `
+Write at 0x00c000016b50 by goroutine 110:
+  github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy.(*bodyNopCloserIfNotRead).Read()
+      /mod/reverseproxy/reverseproxy.go:491 +0x13c
+  golang.org/x/net/http2.(*clientStream).writeRequestBody()
+      /mod/http2/transport.go:1549 +0x594
+
+Previous read at 0x00c000016b50 by goroutine 111:
+  github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy.(*bodyNopCloserIfNotRead).Close()
+      /mod/reverseproxy/reverseproxy.go:498 +0x2c
+  golang.org/x/net/http2.(*clientStream).closeReqBodyLocked.func1()
+      /mod/http2/transport.go:384 +0x54
+
+Goroutine 110 (running) created at:
+  golang.org/x/net/http2.(*ClientConn).internalRoundTrip()
+      /mod/http2/transport.go:994 +0x9ea
+`
+
 func TestOnlyKnownRacesAreCaddysOwn(t *testing.T) {
 	tls := func(pairs ...string) string { return strings.NewReplacer(pairs...).Replace(tlsRace) }
 	socket := func(pairs ...string) string { return strings.NewReplacer(pairs...).Replace(socketRace) }
@@ -71,6 +90,10 @@ func TestOnlyKnownRacesAreCaddysOwn(t *testing.T) {
 		"one side only":          {tlsRace[:strings.Index(tlsRace, "Previous")], false},
 		"three sides":            {tlsRace + socketRace, false},
 		"of two races":           {tlsRace[:strings.Index(tlsRace, "Previous")] + socketRace[strings.Index(socketRace, "Previous"):], false},
+
+		"a body that is closed while it is read": {bodyRace, true},
+		"a body that two read":                   {strings.Replace(bodyRace, ").Close()", ").Read()", 1), false},
+		"a body of ours":                         {strings.Replace(bodyRace, "caddyhttp/reverseproxy.(*bodyNopCloserIfNotRead).Read", "nextupstream.(*turn).Read", 1), false},
 
 		"a closing WebSocket":               {socket(), true},
 		"a closing WebSocket, logged":       {socket("(*hijackedConn).ReadFrom()", "(*responseRecorder).Size()"), true},
