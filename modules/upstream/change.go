@@ -81,7 +81,7 @@ func (r *Runtime) change(match string, edit func([]line) ([]line, error)) (strin
 		return "", &changeError{status, err}
 	}
 	if err := r.allowedLocked(lines); err != nil {
-		return "", &changeError{http.StatusConflict, err}
+		return "", err
 	}
 	if err := r.replaceLocked(r.inForce.with(lines)); err != nil {
 		return "", &changeError{http.StatusBadRequest, err}

@@ -178,11 +178,12 @@ func (r *Runtime) push(g *generation, logger *zap.Logger) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stack = append(r.stack, started{g, g})
+	before := r.logger.Swap(logger) // what applying it starts may log at once
 	if err := r.applyLocked(g); err != nil {
+		r.logger.Store(before)
 		r.stack = r.stack[:len(r.stack)-1]
 		return err
 	}
-	r.logger.Store(logger)
 	return nil
 }
 

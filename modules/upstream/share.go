@@ -6,6 +6,7 @@ package upstream
 import (
 	"bytes"
 	"context"
+	"net/http"
 	"time"
 
 	"go.uber.org/zap"
@@ -130,17 +131,20 @@ func (r *Runtime) adopt(ctx context.Context, k *keeper, servers []*Server) error
 }
 
 // allowedLocked checks a list of servers against the rest of the configuration.
+// The error is a *changeError.
 func (r *Runtime) allowedLocked(lines []line) error {
 	if err := r.inForce.checkRoutes(lines); err != nil {
-		return err
+		return &changeError{http.StatusBadRequest, err}
+	}
+	if r.inForce.resolver == nil {
+		if err := needNoResolver(lines); err != nil {
+			return &changeError{http.StatusBadRequest, err}
+		}
 	}
 	if r.portless.Load() > 0 {
 		if err := needPorts(lines); err != nil {
-			return err
+			return &changeError{http.StatusConflict, err}
 		}
-	}
-	if r.inForce.resolver == nil {
-		return needNoResolver(lines)
 	}
 	return nil
 }
