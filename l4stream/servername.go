@@ -76,6 +76,19 @@ func (s *Server) readNames() error {
 	return nil
 }
 
+// firstName is nginx's $server_name: the first name as it is written, without the
+// dot of .name.
+func (s *Server) firstName() string {
+	if len(s.ServerName) == 0 {
+		return ""
+	}
+	first := s.ServerName[0]
+	if strings.HasPrefix(first, "~") {
+		return first
+	}
+	return strings.ToLower(strings.TrimPrefix(first, "."))
+}
+
 // byName returns the server of the list whose name fits best, and else the
 // first.
 func (b *servers) byName(name string) *Server {

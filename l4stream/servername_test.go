@@ -32,3 +32,15 @@ func TestAServerIsChosenByNameInNginxsOrder(t *testing.T) {
 		}
 	}
 }
+
+func TestTheNameOfAServerIsTheFirstOfItsNames(t *testing.T) {
+	for want, names := range map[string][]string{
+		"": nil, "app.example.com": {"App.Example.com", "b.example.com"}, "example.com": {".example.com"}, "*.example.com": {"*.example.com"},
+		"www.*": {"www.*"}, `~^A\d+$`: {`~^A\d+$`}, "_": {"_"},
+	} {
+		s := &Session{server: &Server{ServerName: names}}
+		if got, _ := s.placeholder("stream.server_name"); got != want {
+			t.Errorf("$server_name of %q = %q, want %q", names, got, want)
+		}
+	}
+}

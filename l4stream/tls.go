@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
@@ -268,6 +269,16 @@ func tlsClientDN(c *tls.ConnectionState) string {
 		return ""
 	}
 	return c.PeerCertificates[0].Subject.String()
+}
+
+// tlsClientCert is the client's certificate in PEM, each line but the first after
+// a tab, as nginx has it for header fields.
+func tlsClientCert(c *tls.ConnectionState) string {
+	if len(c.PeerCertificates) == 0 {
+		return ""
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.PeerCertificates[0].Raw})
+	return strings.ReplaceAll(strings.TrimSuffix(string(text), "\n"), "\n", "\n\t")
 }
 
 func tlsClientVerify(c *tls.ConnectionState) string {

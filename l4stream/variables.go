@@ -32,6 +32,7 @@ var variables = map[string]func(*Session) string{
 	"server_addr":        func(s *Session) string { return localText(s.local) },
 	"server_port":        func(s *Session) string { return portOf(s.local) },
 	"connection":         func(s *Session) string { return strconv.FormatUint(s.number, 10) },
+	"server_name":        func(s *Session) string { return s.server.firstName() },
 	"protocol":           (*Session).Protocol,
 	"status":             func(s *Session) string { return statusText(s.status) },
 	"bytes_received":     func(s *Session) string { return strconv.FormatInt(s.received.Load(), 10) },
@@ -59,6 +60,7 @@ var variables = map[string]func(*Session) string{
 	"ssl_alpn_protocol":  func(s *Session) string { return s.tlsText(tlsProtocol) },
 	"ssl_session_reused": func(s *Session) string { return s.tlsText(tlsReused) },
 	"ssl_client_s_dn":    func(s *Session) string { return s.tlsText(tlsClientDN) },
+	"ssl_client_cert":    func(s *Session) string { return s.tlsText(tlsClientCert) },
 	"ssl_client_verify":  func(s *Session) string { return s.tlsText(tlsClientVerify) },
 
 	"upstream_addr":            func(s *Session) string { return s.list(func(t *try) string { return t.addr }) },

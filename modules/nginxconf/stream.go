@@ -169,7 +169,7 @@ func (a *adapter) buildStream(v *streamServer, mode streamMode, c *l4stream.Serv
 	s := v.scope
 	names, _ := own[[]string](s, "server_name")
 	for _, n := range names {
-		if n != "" && n != "_" {
+		if n != "" {
 			c.ServerName = append(c.ServerName, n)
 		}
 	}

@@ -19,15 +19,24 @@ import (
 var streamNames = func() map[string]bool {
 	names := map[string]bool{}
 	for n := range strings.FieldsSeq(`remote_addr remote_port binary_remote_addr realip_remote_addr realip_remote_port
-		server_addr server_port connection protocol status bytes_received bytes_sent session_time hostname pid msec
+		server_addr server_port server_name connection protocol status bytes_received bytes_sent session_time hostname pid msec
 		time_iso8601 time_local limit_conn_status proxy_protocol_addr proxy_protocol_port proxy_protocol_server_addr
 		proxy_protocol_server_port ssl_preread_server_name ssl_preread_alpn_protocols ssl_preread_protocol ssl_protocol
-		ssl_cipher ssl_server_name ssl_alpn_protocol ssl_session_reused ssl_client_s_dn ssl_client_verify upstream_addr
+		ssl_cipher ssl_server_name ssl_alpn_protocol ssl_session_reused ssl_client_s_dn ssl_client_cert ssl_client_verify upstream_addr
 		upstream_connect_time upstream_first_byte_time upstream_session_time upstream_bytes_sent upstream_bytes_received`) {
 		names[n] = true
 	}
 	return names
 }()
+
+// notInStream are variables of nginx's stream that have no value here, with the
+// reason.
+var notInStream = map[string]string{
+	"ssl_session_id": "Go does not tell it; use $ssl_session_reused",
+	"ssl_ciphers":    "Go does not tell what the client offers; use $ssl_cipher",
+	"ssl_curves":     "Go does not tell what the client offers; take it out",
+	"ssl_sigalg":     "Go does not tell it; take it out",
+}
 
 func streamBuiltin(name string) bool {
 	return streamNames[name] || name == versionVariable || strings.HasPrefix(name, "proxy_protocol_tlv_")

@@ -191,7 +191,12 @@ var notOurs = func() map[string]string {
 // checkVariables reports variables that nobody defines.
 func (a *adapter) checkVariables() {
 	for _, u := range a.streamUsed {
-		if !a.known["stream."+u.name] && !streamBuiltin(u.name) {
+		if a.known["stream."+u.name] || streamBuiltin(u.name) {
+			continue
+		}
+		if why, ok := notInStream[u.name]; ok {
+			a.errs = append(a.errs, u.at.errorf("$%s is not translated: %s", u.name, why))
+		} else {
 			a.errs = append(a.errs, u.at.errorf("unknown variable $%s: nothing in the stream block defines it, or it is not translated", u.name))
 		}
 	}
