@@ -185,14 +185,15 @@ func (a *adapter) streamLogs(v *streamServer) ([]json.RawMessage, error) {
 
 // streamTLS makes the handler that terminates TLS.
 func (a *adapter) streamTLS(v *streamServer) (json.RawMessage, error) {
+	timeout := duration(v.scope, "ssl_handshake_timeout")
 	if value(v.scope, "ssl_reject_handshake", false) {
-		return nil, v.at.errorf("ssl_reject_handshake is not translated in stream: take the server out")
+		return handler("tls", l4stream.TLS{HandshakeTimeout: timeout, ConnectionPolicies: caddytls.ConnectionPolicies{{Drop: true}}}), nil
 	}
 	certs, keys := list[string](v.scope, "ssl_certificate"), list[string](v.scope, "ssl_certificate_key")
 	if len(certs) == 0 || len(certs) != len(keys) {
 		return nil, v.at.errorf("listen ... ssl needs ssl_certificate and ssl_certificate_key, as many of each")
 	}
-	t := &l4stream.TLS{HandshakeTimeout: duration(v.scope, "ssl_handshake_timeout")}
+	t := &l4stream.TLS{HandshakeTimeout: timeout}
 	for i := range certs {
 		if hasVariables(certs[i] + keys[i]) {
 			return nil, v.at.errorf("ssl_certificate with variables is not translated: write the file")
