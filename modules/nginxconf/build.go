@@ -65,6 +65,12 @@ func (a *adapter) settings(s *scope, l *nginxhttp.Location) (*nginxhttp.Location
 	}
 	l.LimitRate = template(value(g, "limit_rate", ""), nil)
 	l.LimitRateAfter = template(value(g, "limit_rate_after", ""), nil)
+	if t, ok := own[time.Duration](s, "send_timeout"); ok && s.kind != inServer { // that of the server is its default's
+		if t <= 0 {
+			return nil, s.at.errorf("send_timeout: it must be positive")
+		}
+		l.SendTimeout = caddy.Duration(t)
+	}
 	if l.RealIP, err = a.realIP(s); err != nil {
 		return nil, err
 	}

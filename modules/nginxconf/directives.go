@@ -66,7 +66,7 @@ func serverDirectives() map[string][]entry {
 		"client_header_timeout": {
 			{in: inHTTP | inServer, min: 1, max: 1, read: readTime},
 		},
-		"send_timeout":            {{in: inHTTP | inServer, min: 1, max: 1, read: readTime}},
+		"send_timeout":            {{in: inAll, min: 1, max: 1, read: readTime}},
 		"client_body_buffer_size": {{in: inAll, min: 1, max: 1, read: readSize}},
 		"set_real_ip_from":        {{in: inAll, min: 1, max: 1, multi: true, read: readText}},
 		"real_ip_header":          {{in: inAll, min: 1, max: 1, read: readText}},

@@ -81,6 +81,10 @@ type Location struct {
 	LimitRate      string `json:"limit_rate,omitempty"`
 	LimitRateAfter string `json:"limit_rate_after,omitempty"`
 
+	// How long a client may take nothing of the response before the connection is
+	// closed. Default: write_idle_timeout of the server.
+	SendTimeout caddy.Duration `json:"send_timeout,omitempty"`
+
 	// Where files are, for $document_root and $request_filename.
 	Files *Place `json:"files,omitempty"`
 
@@ -203,6 +207,7 @@ func (l *Location) inherit(outer *Location) {
 	l.RealIP = cmp.Or(l.RealIP, outer.RealIP)
 	l.LimitRate = cmp.Or(l.LimitRate, outer.LimitRate)
 	l.LimitRateAfter = cmp.Or(l.LimitRateAfter, outer.LimitRateAfter)
+	l.SendTimeout = cmp.Or(l.SendTimeout, outer.SendTimeout)
 	l.DefaultType = cmp.Or(l.DefaultType, outer.DefaultType)
 	l.RecursiveErrorPages = cmp.Or(l.RecursiveErrorPages, outer.RecursiveErrorPages)
 	l.AbsoluteRedirect = cmp.Or(l.AbsoluteRedirect, outer.AbsoluteRedirect)

@@ -150,6 +150,7 @@ func (st *state) enter(l *Location) error {
 		return err
 	}
 	st.keepBody(l)
+	st.limitSending(l)
 	if l != &st.server.Location { // whose rules have run already
 		if err := st.rewrite(l); err != nil {
 			return err

@@ -50,6 +50,8 @@ type state struct {
 	proxied       bool      // a request to a server has been made
 	id            string
 
+	sendTimeoutOff func() // ends send_timeout of a location
+
 	unparsed      bool // the request line is still what is to be passed on
 	validLocation bool // uri begins with the path of location
 	internal      bool

@@ -92,6 +92,22 @@ func withoutOurVia(h http.Header) {
 	}
 }
 
+// limitSending makes send_timeout of l that of the response; it ends that of a
+// location that the request was in before.
+func (st *state) limitSending(l *Location) {
+	_, w := caddyhttp.IdleTimeoutsFromContext(st.r.Context())
+	if w == nil {
+		return
+	}
+	if st.sendTimeoutOff != nil {
+		st.sendTimeoutOff()
+		st.sendTimeoutOff = nil
+	}
+	if l.SendTimeout > 0 {
+		st.sendTimeoutOff = w.Override(time.Duration(l.SendTimeout), 0, 0)
+	}
+}
+
 // Write implements http.ResponseWriter.
 func (w *writer) Write(p []byte) (int, error) {
 	if w.status == 0 {

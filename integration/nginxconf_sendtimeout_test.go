@@ -1,0 +1,46 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/testnet"
+)
+
+// A client asks for a file that no buffers of sockets hold, and reads nothing.
+// With the timeout of the server it would keep its response for an hour.
+func TestALocationGivesUpOnAClientThatReadsNothingAfterItsSendTimeout(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	big := filepath.Join(dir, "big")
+	writeFile(t, big, "")
+	if err := os.Truncate(big, 1<<30); err != nil {
+		t.Fatal(err)
+	}
+	front := testnet.Reserve(t).Addr()
+	startAdapted(t, fmt.Sprintf(`http { log_format s '$uri'; access_log %[1]s/a.log s; send_timeout 1h;
+	server { listen %[2]s; root %[1]s; location = /big { send_timeout 300ms; } } }`, dir, front), dir)
+	c, err := net.Dial("tcp", front)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "GET /big HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if text, _ := os.ReadFile(filepath.Join(dir, "a.log")); string(text) == "/big\n" {
+			return
+		} else if time.Now().After(deadline) {
+			t.Fatalf("after 30s the request has not ended; the log is %q", text)
+		}
+	}
+}
