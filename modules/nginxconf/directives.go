@@ -66,16 +66,17 @@ func serverDirectives() map[string][]entry {
 		"client_header_timeout": {
 			{in: inHTTP | inServer, min: 1, max: 1, read: readTime},
 		},
-		"send_timeout":            {{in: inAll, min: 1, max: 1, read: readTime}},
-		"client_body_buffer_size": {{in: inAll, min: 1, max: 1, read: readSize}},
-		"set_real_ip_from":        {{in: inAll, min: 1, max: 1, multi: true, read: readText}},
-		"real_ip_header":          {{in: inAll, min: 1, max: 1, read: readText}},
-		"real_ip_recursive":       {{in: inAll, min: 1, max: 1, read: readFlag}},
-		"ssl_certificate":         {{in: inHTTP | inServer, min: 1, max: 1, multi: true, read: readText}},
-		"ssl_certificate_key":     {{in: inHTTP | inServer, min: 1, max: 1, multi: true, read: readText}},
-		"ssl_protocols":           {{in: inHTTP | inServer, min: 1, max: -1, read: readProtocols}},
-		"ssl_client_certificate":  {{in: inHTTP | inServer, min: 1, max: 1, read: readText}},
-		"ssl_verify_client":       {{in: inHTTP | inServer, min: 1, max: 1, read: oneOf("on", "off", "optional", "optional_no_ca")}},
+		"send_timeout":             {{in: inAll, min: 1, max: 1, read: readTime}},
+		"client_body_in_file_only": {{in: inAll, min: 1, max: 1, read: readBodyInFile}},
+		"client_body_buffer_size":  {{in: inAll, min: 1, max: 1, read: readSize}},
+		"set_real_ip_from":         {{in: inAll, min: 1, max: 1, multi: true, read: readText}},
+		"real_ip_header":           {{in: inAll, min: 1, max: 1, read: readText}},
+		"real_ip_recursive":        {{in: inAll, min: 1, max: 1, read: readFlag}},
+		"ssl_certificate":          {{in: inHTTP | inServer, min: 1, max: 1, multi: true, read: readText}},
+		"ssl_certificate_key":      {{in: inHTTP | inServer, min: 1, max: 1, multi: true, read: readText}},
+		"ssl_protocols":            {{in: inHTTP | inServer, min: 1, max: -1, read: readProtocols}},
+		"ssl_client_certificate":   {{in: inHTTP | inServer, min: 1, max: 1, read: readText}},
+		"ssl_verify_client":        {{in: inHTTP | inServer, min: 1, max: 1, read: oneOf("on", "off", "optional", "optional_no_ca")}},
 	}
 }
 

@@ -51,7 +51,6 @@ var refused = map[string]string{
 	"sub_filter":                "use a plugin of Caddy",
 	"ssi":                       "use Caddy's handler templates",
 	"mirror":                    "requests are not sent twice",
-	"client_body_in_file_only":  "bodies are not kept in files with a name",
 	"chunked_transfer_encoding": "responses of unknown length are sent in chunks",
 	"etag":                      "use add_header",
 	"if_modified_since":         "conditions of requests for files are heeded",
@@ -114,7 +113,7 @@ var defaults = map[string]string{
 	"proxy_pass_request_body": "on", "proxy_ignore_client_abort": "off", "proxy_force_ranges": "off", "underscores_in_headers": "off",
 	"ignore_invalid_headers": "on", "ssl_stapling": "off", "ssl_stapling_verify": "off", "ssl_early_data": "off", "http3": "off",
 	"chunked_transfer_encoding": "on", "etag": "on", "if_modified_since": "exact", "disable_symlinks": "off",
-	"server_name_in_redirect": "off", "client_body_in_file_only": "off", "ssl": "off", "health_check": "off", "slice": "0",
+	"server_name_in_redirect": "off", "ssl": "off", "health_check": "off", "slice": "0",
 }
 
 // families are prefixes of directives that are not translated, with what to do.

@@ -57,7 +57,8 @@ type Location struct {
 	// The largest request body, in bytes; -1 is no limit. Default: 1 MiB.
 	MaxBody int64 `json:"client_max_body_size,omitempty"`
 
-	// The largest request body that $request_body has; 0 keeps none.
+	// The largest request body that $request_body has. 0: that of the block
+	// around it, at the outmost none; -1: none.
 	KeepBody int64 `json:"keep_body,omitempty"`
 
 	// The type of responses that are made here, by the extension of the path
