@@ -21,6 +21,7 @@ import (
 	"github.com/caddyserver/certmagic"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
+	"github.com/caddy-upstream/caddy-upstream/internal/keyfile"
 	"github.com/caddy-upstream/caddy-upstream/internal/proxyproto"
 )
 
@@ -52,6 +53,9 @@ type CertificateFiles struct {
 	Certificate string `json:"certificate"`
 	// The file with the private key.
 	Key string `json:"key"`
+	// The file with passwords, one a line; the first that fits opens the key.
+	// Default: the key is not encrypted.
+	PasswordFile string `json:"password_file,omitempty"`
 }
 
 // CaddyModule returns the Caddy module information.
@@ -80,7 +84,7 @@ func (t *TLS) Provision(ctx caddy.Context) error {
 	}
 	var certs []tls.Certificate
 	for _, f := range t.Certificates {
-		cert, err := tls.LoadX509KeyPair(f.Certificate, f.Key)
+		cert, err := keyfile.Load(f.Certificate, f.Key, f.PasswordFile)
 		if err != nil {
 			return fmt.Errorf("certificate %s: %w", f.Certificate, err)
 		}
@@ -210,7 +214,7 @@ func (t *TLS) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
 	args := d.RemainingArgs()
 	if len(args) == 2 && isFile(args[0]) && isFile(args[1]) {
-		t.Certificates = []CertificateFiles{{args[0], args[1]}}
+		t.Certificates = []CertificateFiles{{Certificate: args[0], Key: args[1]}}
 	} else {
 		t.Subjects = args
 	}

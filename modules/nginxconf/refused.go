@@ -42,7 +42,6 @@ var refused = map[string]string{
 	"ssl_crl":                   "revocation lists are not read",
 	"ssl_stapling":              "take it out: Caddy staples by itself",
 	"ssl_stapling_verify":       "take it out: Caddy staples by itself",
-	"ssl_password_file":         "use a key without a password",
 	"ssl":                       "use listen ... ssl",
 	"fastcgi_pass":              "use php_fastcgi in Caddy",
 	"uwsgi_pass":                "there is no uwsgi",

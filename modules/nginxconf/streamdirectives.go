@@ -68,6 +68,7 @@ func streamProxyDirectives() map[string][]entry {
 		"proxy_ssl_protocols":           {{in: inStreamAll, min: 1, max: -1, read: readClientProtocols}},
 		"ssl_certificate":               {{in: inStreamAll, min: 1, max: 1, multi: true, read: readText}},
 		"ssl_certificate_key":           {{in: inStreamAll, min: 1, max: 1, multi: true, read: readText}},
+		"ssl_password_file":             {{in: inStreamAll, min: 1, max: 1, read: readText}},
 		"ssl_protocols":                 {{in: inStreamAll, min: 1, max: -1, read: readProtocols}},
 		"ssl_alpn":                      {{in: inStreamAll, min: 1, max: -1, read: readWords}},
 		"ssl_client_certificate":        {{in: inStreamAll, min: 1, max: 1, read: readText}},

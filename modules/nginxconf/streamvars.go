@@ -198,7 +198,7 @@ func (a *adapter) streamTLS(v *streamServer) (json.RawMessage, error) {
 		if hasVariables(certs[i] + keys[i]) {
 			return nil, v.at.errorf("ssl_certificate with variables is not translated: write the file")
 		}
-		t.Certificates = append(t.Certificates, l4stream.CertificateFiles{Certificate: a.path(certs[i]), Key: a.path(keys[i])})
+		t.Certificates = append(t.Certificates, l4stream.CertificateFiles{Certificate: a.path(certs[i]), Key: a.path(keys[i]), PasswordFile: a.passwordFile(v.scope)})
 	}
 	p := &caddytls.ConnectionPolicy{ALPN: value(v.scope, "ssl_alpn", []string(nil))}
 	if err := a.tlsOptions(v.scope, v.at, p); err != nil {

@@ -13,11 +13,14 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddytls"
+
+	"github.com/caddy-upstream/caddy-upstream/modules/nginxconf/nginxhttp"
 )
 
 // certificate is the ssl_certificate of a server with its key.
 type certificate struct {
 	cert, key string
+	passwords string // the file with those of the key, if it has any
 	tag       string
 }
 
@@ -146,23 +149,44 @@ func (a *adapter) certificate(v *vhost) (*certificate, error) {
 	case hasVariables(certs[0] + keys[0]):
 		return nil, v.at.errorf("ssl_certificate with variables is not translated: write the file")
 	}
-	key := strings.Join(append(append([]string{}, certs...), keys...), "\x00")
+	passwords := a.passwordFile(v.scope)
+	key := strings.Join(append(append([]string{passwords}, certs...), keys...), "\x00")
 	if c := a.certIndex[key]; c != "" {
 		return &certificate{tag: c}, nil
 	}
 	tag := "cert" + strconv.Itoa(len(a.certIndex))
 	a.certIndex[key] = tag
 	for i := range certs {
-		a.certificates = append(a.certificates, &certificate{a.path(certs[i]), a.path(keys[i]), tag})
+		a.certificates = append(a.certificates, &certificate{a.path(certs[i]), a.path(keys[i]), passwords, tag})
 	}
 	return &certificate{tag: tag}, nil
 }
 
+// passwordFile is the file with the passwords of a server's keys.
+func (a *adapter) passwordFile(s *scope) string {
+	if file := value(s, "ssl_password_file", ""); file != "" {
+		return a.path(file)
+	}
+	return ""
+}
+
 // tlsApp loads the certificates.
 func (a *adapter) tlsApp() json.RawMessage {
-	var files []caddytls.CertKeyFilePair
+	var plain []caddytls.CertKeyFilePair
+	var encrypted nginxhttp.Certificates
 	for _, c := range a.certificates {
-		files = append(files, caddytls.CertKeyFilePair{Certificate: c.cert, Key: c.key, Tags: []string{c.tag}})
+		if tags := []string{c.tag}; c.passwords == "" {
+			plain = append(plain, caddytls.CertKeyFilePair{Certificate: c.cert, Key: c.key, Tags: tags})
+		} else {
+			encrypted = append(encrypted, nginxhttp.CertificateFiles{Certificate: c.cert, Key: c.key, PasswordFile: c.passwords, Tags: tags})
+		}
 	}
-	return caddyconfig.JSON(map[string]any{"certificates": map[string]any{"load_files": files}}, nil)
+	loaders := map[string]any{}
+	if plain != nil {
+		loaders["load_files"] = plain
+	}
+	if encrypted != nil {
+		loaders["nginx_encrypted"] = encrypted
+	}
+	return caddyconfig.JSON(map[string]any{"certificates": loaders}, nil)
 }
