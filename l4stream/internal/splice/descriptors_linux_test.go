@@ -11,21 +11,47 @@ import (
 	"time"
 )
 
-// descriptors counts what is open, without what event loops wait with: those of
-// the tests before may be about to end.
-func descriptors(t testing.TB) int {
+// descriptors are the sockets, pipes and files that are open, each with the name
+// that no other has. What event loops wait with is left out.
+func descriptors(t testing.TB) map[string]bool {
 	t.Helper()
 	d, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := 0
+	open := map[string]bool{}
 	for _, e := range d {
 		if what, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name())); err == nil && !strings.HasPrefix(what, "anon_inode:") {
-			n++
+			open[what] = true
 		}
 	}
-	return n
+	return open
+}
+
+// waitOpened waits until n descriptors are open that were not before, and no
+// pipe among them. Those of earlier tests may still go meanwhile.
+func waitOpened(t testing.TB, before map[string]bool, n int, when string) {
+	t.Helper()
+	var opened []string
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		ClosePipes()
+		opened = opened[:0]
+		pipes := 0
+		for what := range descriptors(t) {
+			if before[what] {
+				continue
+			}
+			opened = append(opened, what)
+			if strings.HasPrefix(what, "pipe:") {
+				pipes++
+			}
+		}
+		if len(opened) == n && pipes == 0 {
+			return
+		}
+		<-time.After(time.Millisecond)
+	}
+	t.Errorf("%d descriptors more %s, want %d and no pipe: %v", len(opened), when, n, opened)
 }
 
 func TestIdleSessionsHoldNoPipes(t *testing.T) {
@@ -44,27 +70,13 @@ func TestIdleSessionsHoldNoPipes(t *testing.T) {
 	}
 	// The last pipe goes back a moment after its bytes arrived. Four sockets a
 	// session: two of the session, two of its peers here.
-	want := before + 4*n
-	got := 0
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		ClosePipes()
-		if got = descriptors(t); got == want {
-			break
-		}
-		<-time.After(time.Millisecond)
-	}
-	if got != want {
-		t.Errorf("%d descriptors with %d idle sessions, want %d", got, n, want)
-	}
+	waitOpened(t, before, 4*n, "with idle sessions")
 	for _, s := range sessions {
 		s.client.Close()
 		s.wait(t)
 		s.server.Close()
 	}
-	ClosePipes()
-	if got := descriptors(t); got != before {
-		t.Errorf("%d descriptors after the sessions, %d before", got, before)
-	}
+	waitOpened(t, before, 0, "after the sessions")
 }
 
 func TestAPipeWithBytesInItIsNotUsedAgain(t *testing.T) {
