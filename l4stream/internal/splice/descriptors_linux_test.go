@@ -55,12 +55,20 @@ func waitOpened(t testing.TB, before map[string]bool, n int, when string) {
 }
 
 func TestIdleSessionsHoldNoPipes(t *testing.T) {
+	for kind, k := range kinds {
+		if !k.client && !k.upstream { // the others have buffers instead
+			t.Run(k.name, func(t *testing.T) { idleSessionsHoldNoPipes(t, kind) })
+		}
+	}
+}
+
+func idleSessionsHoldNoPipes(t *testing.T, kind int) {
 	ClosePipes()
 	before := descriptors(t)
 	const n = 50
 	sessions := make([]*started, n)
 	for i := range sessions {
-		sessions[i] = start(t, 0, Config{Timeout: time.Hour})
+		sessions[i] = start(t, kind, Config{Timeout: time.Hour})
 	}
 	for _, s := range sessions { // each has had pipes
 		send(t, s.client, "ping")
