@@ -269,11 +269,20 @@ func TestChecksAreNoRequests(t *testing.T) {
 		}
 		return checks >= 10
 	})
+	// Nor are their times those that least_time compares, or their connections kept
+	// for requests.
+	if s := p.checkedServer("b"); s.HeaderTime != nil || s.ResponseTime != nil || s.Keepalive != nil {
+		t.Errorf("after %d checks alone: header_time %v, response_time %v, keepalive %v; want none",
+			checks, s.HeaderTime, s.ResponseTime, s.Keepalive)
+	}
 	if _, most := b.InFlight(); most != 1 {
 		t.Errorf("%d checks at once: two groups with equal checks ask the same server twice", most)
 	}
 	if res := p.get("/"); res.Status != 200 {
 		t.Errorf("status %d with max_conns=1 while checks go on, want 200", res.Status)
+	}
+	if s := p.checkedServer("b"); s.ResponseTime == nil || s.ResponseTime.Count != 1 || s.Keepalive == nil || s.Keepalive.Created != 1 || s.Keepalive.Reused != 0 {
+		t.Errorf("after one request response_time %+v, keepalive %+v; want one time and one connection, made for it", s.ResponseTime, s.Keepalive)
 	}
 }
 
