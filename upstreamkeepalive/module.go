@@ -20,6 +20,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
+	"github.com/caddy-upstream/caddy-upstream/internal/cancelwatch"
 	"github.com/caddy-upstream/caddy-upstream/internal/clienttls"
 	"github.com/caddy-upstream/caddy-upstream/internal/exchange"
 )
@@ -121,8 +122,9 @@ type Transport struct {
 	sessions  sessions
 
 	cache         *cache
-	bound         bool // cache is the group's
-	left          bool // cache is used no more, except by requests
+	clients       cancelwatch.Watch // of RoundTrip
+	bound         bool              // cache is the group's
+	left          bool              // cache is used no more, except by requests
 	plain, secure *identity
 }
 

@@ -10,24 +10,34 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
+	"github.com/caddy-upstream/caddy-upstream/internal/cancelwatch"
 	"github.com/caddy-upstream/caddy-upstream/internal/exchange"
 )
+
+// solo is a trip without an attempt from outside.
+type solo struct {
+	trip
+	own     exchange.Attempt
+	watched cancelwatch.Entry
+}
 
 // RoundTrip implements http.RoundTripper, for use without next_upstream. Failures
 // to connect are reverseproxy.DialError, so that Caddy's own retries work.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	x := &trip{t: t, req: req}
-	x.a = &x.own
-	if ctx := req.Context(); ctx.Done() != nil {
-		x.stop = context.AfterFunc(ctx, x.own.Abort)
+	if err := req.Context().Err(); err != nil {
+		if req.Body != nil {
+			_ = req.Body.Close()
+		}
+		return nil, err
 	}
+	x := &solo{trip: trip{t: t, req: req}}
+	x.a, x.client = &x.own, &x.watched
+	t.clients.Add(&x.watched, x)
 	err := x.run()
 	if err == nil {
 		return &x.resp, nil
 	}
-	if x.stop != nil {
-		x.stop()
-	}
+	x.watched.Stop()
 	switch err.Kind {
 	case exchange.ClientBody, exchange.ClientGone:
 		return nil, err.Err
@@ -41,3 +51,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	return nil, err
 }
+
+// Context implements cancelwatch.Work.
+func (x *solo) Context() context.Context { return x.req.Context() }
+
+// Canceled implements cancelwatch.Work.
+func (x *solo) Canceled() { x.own.Abort() }

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/caddy-upstream/caddy-upstream/internal/cancelwatch"
 	"github.com/caddy-upstream/caddy-upstream/internal/exchange"
 )
 
@@ -40,9 +41,8 @@ type trip struct {
 	state atomic.Int32
 	ended atomic.Bool
 
-	// For RoundTrip, which has no attempt from outside.
-	own  exchange.Attempt
-	stop func() bool
+	// client, if not nil, is told about the end by the trip itself.
+	client *cancelwatch.Entry
 }
 
 const (
@@ -368,8 +368,8 @@ func (x *trip) end(err error) {
 		return
 	}
 	x.a.Finished(time.Now())
-	if x.stop != nil {
-		x.stop()
+	if x.client != nil {
+		x.client.Stop()
 	}
 	if x.a.Ender != nil {
 		x.a.Ender.Ended(x.a, err)

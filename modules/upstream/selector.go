@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/caddy-upstream/caddy-upstream/internal/cancelwatch"
 	"github.com/caddy-upstream/caddy-upstream/internal/exchange"
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
 )
@@ -67,6 +68,7 @@ type selector struct {
 	// affinity binds clients to servers; nil: nothing does.
 	affinity *Affinity
 	tries    int
+	clients  cancelwatch.Watch
 
 	// usable and upstreamOf are set for static pools.
 	usable     func(*peer.Peer) bool

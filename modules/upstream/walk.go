@@ -13,6 +13,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/caddy-upstream/caddy-upstream/internal/cancelwatch"
 	"github.com/caddy-upstream/caddy-upstream/internal/exchange"
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
 )
@@ -40,7 +41,7 @@ type Walk struct {
 	cookie   string
 	// request is the one that Select saw: the same pointer is the same walk.
 	request *http.Request
-	stop    func() bool
+	watched cancelwatch.Entry
 	ended   atomic.Bool
 
 	mu   sync.Mutex // guards what follows
@@ -111,7 +112,7 @@ func (s *selector) walkOf(rw http.ResponseWriter, r *http.Request) (w *Walk, beg
 	w.record = record
 	record.add(w)
 	w.Session.Begin(s.runtime.group, s.options(r))
-	w.stop = context.AfterFunc(r.Context(), w.clientGone)
+	s.clients.Add(&w.watched, w)
 	return w, true
 }
 
@@ -182,9 +183,13 @@ func (w *Walk) pick(ctx context.Context) (*peer.Lease, error) {
 	return Pick(ctx, &w.Session, time.Now())
 }
 
-// clientGone runs when the request's context ends before the walk has: the
-// client has left, or Caddy stopped between the steps of a try.
-func (w *Walk) clientGone() {
+// Context implements cancelwatch.Work.
+func (w *Walk) Context() context.Context { return w.request.Context() }
+
+// Canceled implements cancelwatch.Work. It runs when the request's context ends
+// before the walk has: the client has left, or Caddy stopped between the steps
+// of a try.
+func (w *Walk) Canceled() {
 	w.mu.Lock()
 	w.gone = true
 	t, next, race := w.try, w.next, w.race
@@ -201,7 +206,7 @@ func (w *Walk) clientGone() {
 
 // End tells that no further try will follow. It may be called more than once.
 func (w *Walk) End() {
-	w.stop()
+	w.watched.Stop()
 	if w.ended.CompareAndSwap(false, true) && w.Extra != nil {
 		w.Extra.Release()
 	}
@@ -267,9 +272,14 @@ func (t *Try) Unwind() {
 	}
 }
 
-// Begin marks the start of the round trip. It reports false if the lease has
-// ended already.
-func (t *Try) Begin() bool { return t.state.CompareAndSwap(picked, inFlight) }
+// Begin marks the start of the round trip. It reports false if the client has
+// gone: the lease has ended then.
+func (t *Try) Begin() bool {
+	if t.walk.left() {
+		t.abandon()
+	}
+	return t.state.CompareAndSwap(picked, inFlight)
+}
 
 // Answered marks that the response goes to the client: from now on the lease
 // ends with the body, or with the client's leaving.
@@ -318,12 +328,8 @@ func (t *Try) Finish(o peer.Outcome, now time.Time) {
 	}
 }
 
-// left reports whether the client has gone.
-func (w *Walk) left() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.gone
-}
+// left reports whether the client has gone, or is about to be known to have.
+func (w *Walk) left() bool { return w.request.Context().Err() != nil }
 
 // Ended implements exchange.Ender: the response's body has been read, or will
 // not be. What breaks after the response header is no failure of the server, but is

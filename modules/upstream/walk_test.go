@@ -18,6 +18,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/caddy-upstream/caddy-upstream/internal/cancelwatch"
 	"github.com/caddy-upstream/caddy-upstream/internal/exchange"
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
 )
@@ -144,23 +145,31 @@ func TestEveryWalkEndsOnceWhereverTheClientLeaves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWalker(t, "a", "b")
-				for i := range 300 {
+				for i := range 600 {
 					ctx, cancel := context.WithCancel(t.Context())
+					r := request(ctx)
 					var wg sync.WaitGroup
-					wg.Go(func() {
+					leave := func() {
 						for range i % 40 { // a different moment each time
 							_ = fmt.Sprint(i)
 						}
 						cancel()
-					})
-					r := request(ctx)
+					}
+					if i%2 == 0 { // from the pick on
+						wg.Go(leave)
+					}
 					if w.pick(nil, r) == nil {
 						t.Fatal("pick() = nil")
+					}
+					if i%2 != 0 { // from a time on when its end is told at once
+						time.Sleep(2 * cancelwatch.Tick)
+						wg.Go(leave)
 					}
 					end(w, r)
 					list(r) // as the access log does
 					wg.Wait()
 				}
+				time.Sleep(2 * cancelwatch.Tick)
 				synctest.Wait()
 				w.atRest(t)
 			})
@@ -178,6 +187,7 @@ func TestEveryWalkEndsWithItsRequest(t *testing.T) {
 				w.pick(nil, r)
 				end(w, r)
 				cancel() // the server does when the handler has returned
+				time.Sleep(2 * cancelwatch.Tick)
 				synctest.Wait()
 				w.atRest(t)
 			})
