@@ -29,6 +29,10 @@
 // or 504; context.Canceled, when the client has gone (499); or the error of the
 // client's own body, as it is.
 //
+// That a client has gone is seen at once when something is about to be done for
+// it, and while a server is waited for within 20 ms of the try's beginning or of
+// the client's leaving.
+//
 // # Names of certificates
 //
 // Over upstream_keepalive a server's certificate must be for the name on its
