@@ -145,6 +145,7 @@ func TestStreamSessionsWaitInTheQueue(t *testing.T) {
 	}
 }
 
+// CASES 24.
 func TestMaxUnavailableKeepsAPartOfTheGroup(t *testing.T) {
 	t.Parallel()
 	b := backends(t, 3)
@@ -164,6 +165,7 @@ func TestMaxUnavailableKeepsAPartOfTheGroup(t *testing.T) {
 	}
 }
 
+// CASES 24.
 func TestInPanicFailedServersAreUsedToo(t *testing.T) {
 	t.Parallel()
 	b := backends(t, 2)

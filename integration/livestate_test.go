@@ -20,6 +20,7 @@ func (p *proxy) live(group string) []upstream.ServerState {
 	return out
 }
 
+// CASES 49.
 func TestTheLiveStateCountsWhatBecameOfRequests(t *testing.T) {
 	t.Parallel()
 	good := testnet.NewBackend(t, testnet.Answer{Body: strings.Repeat("x", 1000)})

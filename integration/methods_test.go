@@ -45,6 +45,7 @@ func TestHashBindsKeysAsNginxDoes(t *testing.T) {
 	}
 }
 
+// CASES 9.
 func TestIPHashBindsClientsAsNginxDoesBehindATrustedProxy(t *testing.T) {
 	t.Parallel()
 	b := backends(t, 2)

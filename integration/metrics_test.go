@@ -28,6 +28,7 @@ func (p *proxy) metric(name, labels string) string {
 	return string(found[1])
 }
 
+// CASES 51.
 func TestMetricsCountOverReloads(t *testing.T) {
 	t.Parallel()
 	good, other := testnet.NewBackend(t, named("a")), testnet.NewBackend(t, named("b"))

@@ -11,7 +11,7 @@ import (
 	"github.com/caddy-upstream/caddy-upstream/internal/testnet"
 )
 
-// TestAServerAddedAtRunTimeIsKeptAliveAndARemovedOneIsLeft looks at the
+// TestAServerAddedAtRunTimeIsKeptAliveAndARemovedOneIsLeft (CASES 36) looks at the
 // connections that the servers see.
 func TestAServerAddedAtRunTimeIsKeptAliveAndARemovedOneIsLeft(t *testing.T) {
 	t.Parallel()
@@ -39,6 +39,7 @@ func TestAServerAddedAtRunTimeIsKeptAliveAndARemovedOneIsLeft(t *testing.T) {
 	}
 }
 
+// CASES 50.
 func TestAWebSocketOutlivesTwentyChanges(t *testing.T) {
 	t.Parallel()
 	ws, b := newWebSocket(t), backends(t, 2)

@@ -130,6 +130,7 @@ func TestRequestsInFlightCountWithTheTimeTheyHaveWaited(t *testing.T) {
 	}
 }
 
+// CASES 11: 50 and 30 ms make 40.
 func TestANewServerStartsWithTheMeanOfTheOthers(t *testing.T) {
 	cfg := peer.Config{Method: first{Mode{Metric: peer.LastByte}}, Servers: []peer.Server{{ID: "a"}, {ID: "b"}}}
 	g := peertest.Group(t, cfg, peer.Options{})

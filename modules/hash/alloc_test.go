@@ -14,7 +14,7 @@ import (
 	"github.com/caddy-upstream/caddy-upstream/internal/peer/peertest"
 )
 
-// TestHugeWeightsAreBuiltInBoundedTimeAndMemory also checks that the light
+// TestHugeWeightsAreBuiltInBoundedTimeAndMemory (CASES 7) also checks that the light
 // server is not lost.
 func TestHugeWeightsAreBuiltInBoundedTimeAndMemory(t *testing.T) {
 	for _, weights := range [][]int{{1_000_000, 1}, {1 << 40, 1}} {

@@ -96,6 +96,7 @@ func owners(g *peer.Group, keys int) []string {
 	return got
 }
 
+// CASES 6.
 func TestWhenAServerGoesOnlyItsKeysMove(t *testing.T) {
 	servers := equal(10)
 	g := peertest.Group(t, peer.Config{Method: Consistent{}, Servers: servers}, peer.Options{})
@@ -120,6 +121,7 @@ func TestWhenAServerGoesOnlyItsKeysMove(t *testing.T) {
 	}
 }
 
+// CASES 8.
 func TestTheOrderOfTheServersDoesNotMatter(t *testing.T) {
 	servers := weighted(1, 4, 2, 3, 9, 1, 1)
 	before := owners(peertest.Group(t, peer.Config{Method: Consistent{}, Servers: servers}, peer.Options{}), 1000)

@@ -51,6 +51,7 @@ func TestClientsReachTheServersThatNginxPicks(t *testing.T) {
 	}
 }
 
+// CASES 9; the client behind a proxy that is trusted is in integration.
 func TestANetworkOfIPv4ReachesOneServerAndIPv6UsesAllOctets(t *testing.T) {
 	var servers []peer.Server
 	for i := range 7 {

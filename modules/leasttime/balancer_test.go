@@ -85,7 +85,7 @@ func TestTiesAreSharedByRoundRobinAndWeightsCount(t *testing.T) {
 	}
 }
 
-// TestTheSlowOneGetsAtMostATenth is the case from the field: 200 ms against two
+// TestTheSlowOneGetsAtMostATenth is CASES 11: 200 ms against two
 // of 5 ms, 50 requests to warm up.
 func TestTheSlowOneGetsAtMostATenth(t *testing.T) {
 	for name, m := range map[string]peer.Method{

@@ -54,6 +54,7 @@ func TestTwoTakesTheSecondUnlessTheFirstHasLess(t *testing.T) {
 	}
 }
 
+// CASES 5.
 func TestOneServerOutOfTwoNeverBreaksRandomTwo(t *testing.T) {
 	for _, m := range []peer.Method{LeastConn{}, LeastTime{Mode: timing.Mode{Metric: peer.LastByte}}, Plain{}} {
 		servers := []peer.Server{{ID: "a"}, {ID: "b", Down: true}}

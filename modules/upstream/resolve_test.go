@@ -163,6 +163,7 @@ func wantPeers(t *testing.T, r *Runtime, want string) {
 	}
 }
 
+// CASES 52: a new address is used.
 func TestAnAnswerReplacesTheAddressesOfItsLine(t *testing.T) {
 	follow(t, func(t *testing.T, r *Runtime, s *script) {
 		s.set("a.test", "10.0.0.1", "10.0.0.2")
@@ -178,6 +179,7 @@ func TestAnAnswerReplacesTheAddressesOfItsLine(t *testing.T) {
 	})
 }
 
+// CASES 52.
 func TestAddressesThatStayKeepTheirState(t *testing.T) {
 	follow(t, func(t *testing.T, r *Runtime, s *script) {
 		s.set("a.test", "10.0.0.1", "10.0.0.2")
@@ -204,6 +206,7 @@ func TestAddressesThatStayKeepTheirState(t *testing.T) {
 	})
 }
 
+// CASES 52: a failed look-up keeps the last list.
 func TestANameThatDoesNotExistHasNoServersAndAFailureChangesNothing(t *testing.T) {
 	follow(t, func(t *testing.T, r *Runtime, s *script) {
 		s.set("a.test", "10.0.0.1")
