@@ -25,9 +25,8 @@ type Race interface {
 func (w *Walk) Compete(r Race) {
 	w.mu.Lock()
 	w.race = r
-	gone := w.gone
 	w.mu.Unlock()
-	if gone {
+	if w.left() {
 		r.Cancel()
 	}
 }
@@ -75,9 +74,8 @@ func (t *Try) Resume(now time.Time) {
 func (w *Walk) handOut(t *Try) {
 	w.mu.Lock()
 	w.next = t
-	gone := w.gone
 	w.mu.Unlock()
-	if gone {
+	if w.left() {
 		t.abandon()
 	}
 }

@@ -48,7 +48,6 @@ type Walk struct {
 	try  *Try
 	next *Try // what the next Select returns; nil: it picks
 	race Race
-	gone bool
 
 	first Try
 	own   Record
@@ -149,9 +148,8 @@ func (w *Walk) nextTry(ctx context.Context) (*Try, error) {
 	w.record.addTry(t)
 	w.mu.Lock()
 	w.try = t
-	gone := w.gone
 	w.mu.Unlock()
-	if gone {
+	if w.left() {
 		t.abandon()
 	}
 	return t, err
@@ -191,7 +189,6 @@ func (w *Walk) Context() context.Context { return w.request.Context() }
 // of a try.
 func (w *Walk) Canceled() {
 	w.mu.Lock()
-	w.gone = true
 	t, next, race := w.try, w.next, w.race
 	w.mu.Unlock()
 	if race != nil { // first: a round trip that is aborted settles the race
@@ -328,7 +325,8 @@ func (t *Try) Finish(o peer.Outcome, now time.Time) {
 	}
 }
 
-// left reports whether the client has gone, or is about to be known to have.
+// left reports whether the client has gone. Where it says no, Canceled is still
+// to come when the client leaves.
 func (w *Walk) left() bool { return w.request.Context().Err() != nil }
 
 // Ended implements exchange.Ender: the response's body has been read, or will
