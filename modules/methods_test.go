@@ -152,7 +152,7 @@ func (w *world) usable() (n int) {
 
 func (w *world) states() map[string]peer.State {
 	states := map[string]peer.State{}
-	for _, s := range w.group.Snapshot() {
+	for _, s := range w.group.Snapshot(time.Now()) {
 		states[s.Server.ID] = s
 	}
 	return states
@@ -302,7 +302,7 @@ func TestNoMethodPicksWhatMayNotBePicked(t *testing.T) {
 				l.Done(peer.None, w.now)
 			}
 		}
-		for _, s := range w.group.Snapshot() {
+		for _, s := range w.group.Snapshot(time.Now()) {
 			if s.Conns != 0 || s.Removed || s.Hedged {
 				t.Fatalf("%s after all leases ended: %+v", s.Server.ID, s)
 			}

@@ -231,7 +231,7 @@ func (h *history) run(t *testing.T) {
 			delete(open, step.ID)
 		}
 	}
-	for _, s := range g.Snapshot() {
+	for _, s := range g.Snapshot(time.Now()) {
 		if s.Conns != 0 {
 			t.Errorf("conns of %s = %d at the end, want 0", s.Server.ID, s.Conns)
 		}

@@ -278,7 +278,7 @@ func TestPicksAndWeightsEqualTheNaiveLoop(t *testing.T) {
 		for _, w := range walks {
 			w.lease.Done(peer.None, now)
 		}
-		for _, s := range group.Snapshot() {
+		for _, s := range group.Snapshot(time.Now()) {
 			if s.Conns != 0 || s.Removed {
 				t.Fatalf("%s after all leases ended: conns %d, removed %v", s.Server.ID, s.Conns, s.Removed)
 			}
@@ -288,7 +288,7 @@ func TestPicksAndWeightsEqualTheNaiveLoop(t *testing.T) {
 
 func compare(t *rapid.T, group *peer.Group, model *naive) {
 	t.Helper()
-	states := group.Snapshot()
+	states := group.Snapshot(time.Now())
 	for i, m := range model.servers {
 		s := states[i]
 		if s.Server.ID != m.ID || s.CurrentWeight != int64(m.cw) || s.EffectiveWeight != int64(m.ew) || s.Conns != int64(m.conns) || s.Fails != m.fails {

@@ -76,7 +76,7 @@ func TestAServerThatComesBackWhileItIsHeldKeepsItsLimitExact(t *testing.T) {
 	if _, err := other.Next(epoch); err != nil {
 		t.Errorf("Next() after Done: %v", err)
 	}
-	if n := len(g.Snapshot()); n != 1 || gone != 1 { // b, which nobody held
+	if n := len(g.Snapshot(epoch)); n != 1 || gone != 1 { // b, which nobody held
 		t.Errorf("%d peers and %d gone, want 1 and 1", n, gone)
 	}
 }
@@ -87,23 +87,23 @@ func TestRetainedServersComeBackWithTheirState(t *testing.T) {
 	var s Session
 	lease := pick(t, g, &s)
 	lease.Done(Failed, epoch)
-	before := g.Snapshot()[0]
+	before := g.Snapshot(epoch)[0]
 	apply(t, g, true, Server{ID: "b"})
 	apply(t, g, false, Server{ID: "a"}, Server{ID: "b"})
-	if after := g.Snapshot()[0]; after.Until != before.Until || after.Failures != 1 || after.Picks != before.Picks {
+	if after := g.Snapshot(epoch)[0]; after.Until != before.Until || after.Failures != 1 || after.Picks != before.Picks {
 		t.Errorf("a came back as %+v, want %+v", after, before)
 	}
 
 	apply(t, g, true, Server{ID: "b"})
-	if n := len(g.Snapshot()); n != 2 {
+	if n := len(g.Snapshot(epoch)); n != 2 {
 		t.Errorf("%d peers while a is retained, want 2", n)
 	}
 	g.Forget()
-	if n := len(g.Snapshot()); n != 1 {
+	if n := len(g.Snapshot(epoch)); n != 1 {
 		t.Errorf("%d peers after Forget, want 1", n)
 	}
 	apply(t, g, false, Server{ID: "a"}, Server{ID: "b"})
-	if after := g.Snapshot()[0]; after.Failures != 0 {
+	if after := g.Snapshot(epoch)[0]; after.Failures != 0 {
 		t.Errorf("a was forgotten and came back with %d failures", after.Failures)
 	}
 }

@@ -29,7 +29,7 @@ func failAll(g *peer.Group, requests int, now time.Time) {
 }
 
 func out(g *peer.Group) (n int) {
-	for _, s := range g.Snapshot() {
+	for _, s := range g.Snapshot(t0) {
 		if !s.Until.IsZero() {
 			n++
 		}

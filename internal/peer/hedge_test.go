@@ -239,7 +239,7 @@ func TestHedgesAndEndsThatCrossLoseNothing(t *testing.T) {
 		}
 		<-done
 	}
-	for _, st := range g.Snapshot() {
+	for _, st := range g.Snapshot(t0) {
 		if st.Hedged || st.Conns != 0 {
 			t.Errorf("%s: hedged %v, conns %d", st.Server.ID, st.Hedged, st.Conns)
 		}

@@ -77,7 +77,7 @@ func TestADrainedPeerClosesWhatItHoldsWhenItsTimeIsOver(t *testing.T) {
 	} else {
 		l.Done(peer.None, t0)
 	}
-	if s := g.Snapshot()[0]; !s.Overdue || !s.CloseBy.Equal(at(11*time.Second)) {
+	if s := g.Snapshot(t0)[0]; !s.Overdue || !s.CloseBy.Equal(at(11*time.Second)) {
 		t.Errorf("state %+v, want it to be overdue since 11 s", s)
 	}
 	g.CloseOverdue(at(13 * time.Second))
@@ -124,7 +124,7 @@ func TestTheTimeOfADrainedPeerCanBeChangedAndBeginsOnce(t *testing.T) {
 		t.Errorf("a late Hold is not aborted")
 	}
 	l.Done(peer.None, at(20*time.Second))
-	if s := g.Snapshot(); len(s) != 2 {
+	if s := g.Snapshot(t0); len(s) != 2 {
 		t.Errorf("%d peers, want b and c", len(s))
 	}
 }

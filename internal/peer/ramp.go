@@ -59,12 +59,20 @@ func (p *Peer) step(now time.Time) int64 {
 	return max(1, int64(float64(spent)/float64(s.SlowStart)*rampSteps))
 }
 
-// percent is p's part of its weight.
+// percent is the part of its weight that p has had since the last pick.
 func (p *Peer) percent() int {
 	if p.rampFrom.IsZero() {
 		return 100
 	}
 	return int(p.ceil / int64(p.conf.Load().Weight))
+}
+
+// percentAt is the part of its weight that p has for a pick now.
+func (p *Peer) percentAt(now time.Time) int {
+	if p.rampFrom.IsZero() {
+		return 100
+	}
+	return int(p.step(now) * 100 / rampSteps)
 }
 
 // Admits reports whether x, which a hash of x's session or a random number has

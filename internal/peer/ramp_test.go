@@ -28,7 +28,12 @@ func shares(g *peer.Group, n int, now time.Time) map[string]float64 {
 
 func state(t *testing.T, g *peer.Group, id string) peer.State {
 	t.Helper()
-	for _, s := range g.Snapshot() {
+	return stateAt(t, g, id, t0)
+}
+
+func stateAt(t *testing.T, g *peer.Group, id string, now time.Time) peer.State {
+	t.Helper()
+	for _, s := range g.Snapshot(now) {
 		if s.Server.ID == id {
 			return s
 		}
@@ -75,11 +80,14 @@ func TestAServerAddedToRunningOnesStartsSlowlyAndLinearly(t *testing.T) {
 			{0, 0, 2, 1}, {2 * time.Second, 14, 19, 20}, {5 * time.Second, 31, 36, 50},
 			{9 * time.Second, 45, 49, 90}, {10 * time.Second, 50, 50, 100}, {time.Hour, 50, 50, 100},
 		} {
+			if s := stateAt(t, g, "b", at(want.after)); s.SlowStart != want.percent {
+				t.Errorf("SlowStart after %s, before a pick = %d, want %d", want.after, s.SlowStart, want.percent)
+			}
 			got := shares(g, 1000, at(want.after))["b"]
 			if got < want.low-.01 || got > want.top+.01 {
 				t.Errorf("%T: share of b after %s = %.1f %%, want %v to %v", m, want.after, got, want.low, want.top)
 			}
-			if s := state(t, g, "b"); s.SlowStart != want.percent {
+			if s := stateAt(t, g, "b", at(want.after)); s.SlowStart != want.percent {
 				t.Errorf("SlowStart after %s = %d, want %d", want.after, s.SlowStart, want.percent)
 			}
 		}
@@ -113,17 +121,17 @@ func TestASlowStartRestartsWhenTheServerFlaps(t *testing.T) {
 	g := peertest.Group(t, peer.Config{Method: peertest.RoundRobin{}, Servers: slowPair(1, 1)}, peer.Options{})
 	fail(t, g, "b", t0)
 	shares(g, 10, at(2*time.Second)) // probes b, which is trusted again
-	if s := state(t, g, "b"); s.SlowStart > 1 || !s.Until.IsZero() {
+	if s := stateAt(t, g, "b", at(2*time.Second)); s.SlowStart > 1 || !s.Until.IsZero() {
 		t.Fatalf("after its recovery b is at %d %% (until %v), want 1", s.SlowStart, s.Until)
 	}
 	shares(g, 1000, at(7*time.Second))
-	if s := state(t, g, "b"); s.SlowStart != 50 {
+	if s := stateAt(t, g, "b", at(7*time.Second)); s.SlowStart != 50 {
 		t.Fatalf("5 s later b is at %d %%, want 50", s.SlowStart)
 	}
 	fail(t, g, "b", at(8*time.Second))
 	shares(g, 10, at(10*time.Second))
 	shares(g, 1000, at(12*time.Second))
-	if s := state(t, g, "b"); s.SlowStart != 20 {
+	if s := stateAt(t, g, "b", at(12*time.Second)); s.SlowStart != 20 {
 		t.Errorf("2 s after it came back again b is at %d %%, want 20", s.SlowStart)
 	}
 }
@@ -173,7 +181,7 @@ func TestSlowStartsGoOverConfigurationChanges(t *testing.T) {
 	more := append(servers, peer.Server{ID: "c", Down: true})
 	peertest.Apply(t, g, peer.Config{Method: m, Servers: more}, at(4*time.Second))
 	shares(g, 100, at(6*time.Second))
-	if s := state(t, g, "b"); s.SlowStart != 60 {
+	if s := stateAt(t, g, "b", at(6*time.Second)); s.SlowStart != 60 {
 		t.Errorf("SlowStart = %d after 6 s, want 60", s.SlowStart)
 	}
 	sequence(g, 10, at(11*time.Second))

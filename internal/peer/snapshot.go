@@ -86,23 +86,24 @@ func (s *State) Available(now time.Time) bool {
 		s.Server.usable() && !now.Before(s.Until)
 }
 
-// Snapshot returns all peers: primaries, backups, then removed ones.
-func (g *Group) Snapshot() []State {
+// Snapshot returns all peers as they are now: primaries, backups, then removed
+// ones.
+func (g *Group) Snapshot(now time.Time) []State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	out := make([]State, 0, len(g.lists[0].peers)+len(g.lists[1].peers)+len(g.removed))
 	for _, l := range g.lists {
 		for _, p := range l.peers {
-			out = append(out, p.stateLocked())
+			out = append(out, p.stateLocked(now))
 		}
 	}
 	for _, p := range g.removed {
-		out = append(out, p.stateLocked())
+		out = append(out, p.stateLocked(now))
 	}
 	return out
 }
 
-func (p *Peer) stateLocked() State {
+func (p *Peer) stateLocked(now time.Time) State {
 	s := p.conf.Load()
 	var selected time.Time
 	if p.selected != 0 {
@@ -114,7 +115,7 @@ func (p *Peer) stateLocked() State {
 		CurrentWeight: p.currentWeight(), EffectiveWeight: p.health.Weight,
 		Fails: p.health.Fails, Until: p.health.Until, DownSince: p.downSince,
 		Picks: p.picks, Failures: p.fails, LastFailure: p.lastFail, LastError: p.lastErr,
-		SlowStart: p.percent(), Draining: s.Drain && p.conns.Load() > 0,
+		SlowStart: p.percentAt(now), Draining: s.Drain && p.conns.Load() > 0,
 		Spared: p.spared, Hedged: p.hedges > 0, AwaitsProbe: s.Probe && p.probe == probeWanted, Masked: p.masked,
 		CloseBy: p.closeBy(), Overdue: p.overdue.Load(),
 		Checks: p.checkStates(),

@@ -326,7 +326,7 @@ func TestVerdictsAgreeWithAModel(t *testing.T) {
 			"": func(rt *rapid.T) {
 				wanted := map[string]bool{}
 				primary := false
-				for _, s := range g.Snapshot() {
+				for _, s := range g.Snapshot(t0) {
 					id := s.Server.ID
 					if bad["0"+id] || bad["1"+id] || s.Removed {
 						continue

@@ -119,13 +119,13 @@ func TestDrainReachesBoundClientsOnly(t *testing.T) {
 				t.Fatalf("%d others: a new client got the draining server", others)
 			}
 		}
-		if s := g.Snapshot()[0]; !s.Draining || s.Conns != 10 {
+		if s := g.Snapshot(time.Now())[0]; !s.Draining || s.Conns != 10 {
 			t.Errorf("%d others: draining %v with %d in flight, want 10", others, s.Draining, s.Conns)
 		}
 		for _, l := range open {
 			l.Done(peer.Success, peertest.Start)
 		}
-		if s := g.Snapshot()[0]; s.Draining {
+		if s := g.Snapshot(time.Now())[0]; s.Draining {
 			t.Errorf("%d others: still draining with nothing in flight", others)
 		}
 	}

@@ -76,7 +76,7 @@ func configured(r *Runtime) string {
 func TestARefusedChangeSaysWhyAndChangesNothing(t *testing.T) {
 	r := runningGroup(t, "refuse", "a", "b")
 	before, tag := configured(r), ask("GET", "/upstream/groups/refuse", "").Header().Get("ETag")
-	snapshot := r.group.Snapshot()
+	snapshot := r.group.Snapshot(time.Now())
 	const servers = "/upstream/groups/refuse/servers"
 	for _, c := range []struct {
 		method, path, body, header string
@@ -142,7 +142,7 @@ func TestARefusedChangeSaysWhyAndChangesNothing(t *testing.T) {
 			t.Fatalf("%s %s %s changed the servers to %s", c.method, c.path, c.body, got)
 		}
 	}
-	if diff := cmp.Diff(snapshot, r.group.Snapshot()); diff != "" {
+	if diff := cmp.Diff(snapshot, r.group.Snapshot(time.Now())); diff != "" {
 		t.Errorf("the live state changed:\n%s", diff)
 	}
 }
@@ -316,7 +316,7 @@ func TestResetSetsCountersToZeroAndNothingElse(t *testing.T) {
 	if w := ask("POST", "/upstream/groups/reset/reset", ""); w.Code != 204 {
 		t.Fatalf("reset: %d %s", w.Code, w.Body)
 	}
-	if st := r.group.Snapshot()[0]; st.Picks != 0 || st.Failures != 0 || st.LastError != "" {
+	if st := r.group.Snapshot(time.Now())[0]; st.Picks != 0 || st.Failures != 0 || st.LastError != "" {
 		t.Errorf("after reset: %+v", st)
 	}
 	if got := ask("GET", "/upstream/groups/reset", "").Header().Get("ETag"); got != tag {

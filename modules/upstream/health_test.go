@@ -86,7 +86,7 @@ func checkedBy(servers string, checks ...*told) *generation {
 // live are the servers that can be picked.
 func live(r *Runtime) string {
 	var ids []string
-	for _, s := range r.group.Snapshot() {
+	for _, s := range r.group.Snapshot(time.Now()) {
 		if s.Available(time.Now()) {
 			ids = append(ids, s.Server.ID)
 		}

@@ -179,7 +179,7 @@ func send[T any](ch chan<- prometheus.Metric, table []metric[T], of *T, labels [
 // collect sends the metrics of one group.
 func (r entry) collect(ch chan<- prometheus.Metric, now time.Time) {
 	r.mu.Lock()
-	status, peers, kept := r.group.Status(), r.group.Snapshot(), r.connectionsLocked()
+	status, peers, kept := r.group.Status(), r.group.Snapshot(now), r.connectionsLocked()
 	owners := map[string]string{}
 	for _, l := range r.linesLocked() {
 		for _, p := range l.peers {

@@ -125,7 +125,7 @@ func resolving(t *testing.T, s Resolver, texts ...string) *generation {
 // now describes the peers of a group: address, weight, b for a backup.
 func described(r *Runtime) string {
 	var out []string
-	for _, s := range r.group.Snapshot() {
+	for _, s := range r.group.Snapshot(time.Now()) {
 		if s.Removed {
 			continue
 		}
@@ -200,7 +200,7 @@ func TestAddressesThatStayKeepTheirState(t *testing.T) {
 		lease.Done(peer.Failed, time.Now())
 		s.set("a.test", "10.0.0.1", "10.0.0.8")
 		time.Sleep(10 * time.Second)
-		if got := r.group.Snapshot()[0]; r.group.Peers()[0] != stays || got.Fails != 1 {
+		if got := r.group.Snapshot(time.Now())[0]; r.group.Peers()[0] != stays || got.Fails != 1 {
 			t.Errorf("the server that stayed has failed %d times, want once", got.Fails)
 		}
 	})

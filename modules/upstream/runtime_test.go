@@ -152,7 +152,7 @@ func TestTheLatestStartedConfigurationIsInForce(t *testing.T) {
 				if diff := cmp.Diff(inForce, members(r)); diff != "" {
 					t.Fatalf("members (-want +got):\n%s", diff)
 				}
-				if n := len(r.group.Snapshot()); len(stack) < 2 && n != len(inForce) {
+				if n := len(r.group.Snapshot(time.Now())); len(stack) < 2 && n != len(inForce) {
 					t.Fatalf("%d peers are kept, want %d", n, len(inForce))
 				}
 			},
@@ -173,7 +173,7 @@ func TestAFailedReloadRestoresServersWithTheirState(t *testing.T) {
 		t.Fatalf("Next() = %v, %v, want a", lease, err)
 	}
 	lease.Done(peer.Failed, time.Now())
-	want := r.group.Snapshot()
+	want := r.group.Snapshot(time.Now())
 
 	failed := testGeneration("c")
 	if err := r.push(failed, zap.NewNop()); err != nil {
@@ -181,7 +181,7 @@ func TestAFailedReloadRestoresServersWithTheirState(t *testing.T) {
 	}
 	r.drop(failed)
 	ignoreError := cmp.FilterPath(func(p cmp.Path) bool { return p.String() == "LastError" }, cmp.Ignore())
-	if diff := cmp.Diff(want, r.group.Snapshot(), ignoreError); diff != "" {
+	if diff := cmp.Diff(want, r.group.Snapshot(time.Now()), ignoreError); diff != "" {
 		t.Errorf("state after a failed reload (-want +got):\n%s", diff)
 	}
 }
@@ -233,7 +233,7 @@ func TestReloadsUnderTrafficLeaveNoLease(t *testing.T) {
 				if second, err := s.Next(time.Now()); err == nil {
 					second.Done(peer.Success, time.Now())
 				}
-				r.group.Snapshot()
+				r.group.Snapshot(time.Now())
 			}
 		})
 	}
@@ -253,7 +253,7 @@ func TestReloadsUnderTrafficLeaveNoLease(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
-	for _, s := range r.group.Snapshot() {
+	for _, s := range r.group.Snapshot(time.Now()) {
 		if s.Conns != 0 || s.Removed {
 			t.Errorf("server %s: %d conns, removed %v; want 0 and false", s.Server.ID, s.Conns, s.Removed)
 		}

@@ -67,7 +67,7 @@ func (s *Source) Cleanup() error {
 func (s *Source) GetUpstreams(*http.Request) ([]*reverseproxy.Upstream, error) {
 	now := time.Now()
 	var primary, backup []*reverseproxy.Upstream
-	for _, p := range s.runtime.group.Snapshot() {
+	for _, p := range s.runtime.group.Snapshot(now) {
 		if !p.Available(now) {
 			continue
 		}

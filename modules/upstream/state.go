@@ -201,7 +201,7 @@ func (r entry) state(now time.Time) (GroupState, string) {
 		}
 	}
 	kept := r.connectionsLocked()
-	for _, s := range r.group.Snapshot() {
+	for _, s := range r.group.Snapshot(now) {
 		owner := owners[s.Server.ID]
 		if s.Removed {
 			owner = nil
@@ -247,7 +247,7 @@ func (r *Runtime) serverState(id string, now time.Time) (ServerState, string, er
 	}
 	kept := r.connectionsLocked()
 	var found []ServerState
-	for _, s := range r.group.Snapshot() {
+	for _, s := range r.group.Snapshot(now) {
 		if slices.Contains(wanted, s.Server.ID) && s.Removed == (owner == nil) {
 			p := peerState(s, owner, now)
 			p.State.Keepalive = kept[p.Address]

@@ -61,7 +61,7 @@ func request(ctx context.Context) *http.Request {
 // released once.
 func (w *walker) atRest(t *testing.T) {
 	t.Helper()
-	for _, s := range w.runtime.group.Snapshot() {
+	for _, s := range w.runtime.group.Snapshot(time.Now()) {
 		if s.Conns != 0 {
 			t.Errorf("server %s holds %d leases, want 0", s.Server.ID, s.Conns)
 		}

@@ -94,7 +94,7 @@ func Walk(g *peer.Group, o peer.SessionOptions, refuses func(id string) bool, no
 // Idle fails the test if a lease is still open.
 func Idle(t testing.TB, g *peer.Group) {
 	t.Helper()
-	for _, s := range g.Snapshot() {
+	for _, s := range g.Snapshot(time.Now()) {
 		if s.Conns != 0 {
 			t.Errorf("conns of %s = %d at the end, want 0", s.Server.ID, s.Conns)
 		}
