@@ -30,8 +30,15 @@ type udpSocket struct {
 	sessions map[udpKey]*udpSession
 	open     atomic.Int64 // sessions, those included that get no more datagrams
 
-	touched []*udpSession // of the batch that is being read
+	queue   []queued      // what the batch that is being read has for the servers
+	touched []*udpSession // those that it is of
 	full    time.Time     // when the limit of sessions was last logged
+}
+
+// queued is a datagram for a server.
+type queued struct {
+	data []byte
+	next int // of the same session in the queue, 0 if there is none
 }
 
 // udpKey tells sessions apart: by the client's address, and on a wildcard
@@ -102,6 +109,21 @@ func (u *udpSocket) received(packets []udpbatch.Packet) {
 		u.touched[i] = nil
 	}
 	u.touched = u.touched[:0]
+	clear(u.queue)
+	u.queue = u.queue[:0]
+}
+
+// enqueue keeps a datagram for the session's server until the batch is read.
+func (u *udpSocket) enqueue(s *udpSession, data []byte) {
+	n := len(u.queue)
+	u.queue = append(u.queue, queued{data: data})
+	if s.touched {
+		u.queue[s.last].next = n
+	} else {
+		s.touched, s.first = true, n
+		u.touched = append(u.touched, s)
+	}
+	s.last = n
 }
 
 func (u *udpSocket) failed(err error) {
@@ -166,7 +188,9 @@ func (u *udpSocket) begin(server *Server, key udpKey, p *udpbatch.Packet) {
 func (s *udpSession) reply(data []byte) error {
 	w := s.socket.batch.NewSender()
 	w.Add(data, s.client, s.source)
-	if err := w.TryFlush(); err != nil {
+	err := w.TryFlush()
+	w.Release()
+	if err != nil {
 		return endWith(StatusOK, "replying: %w", err)
 	}
 	s.session.sent.Add(int64(len(data)))

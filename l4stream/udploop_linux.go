@@ -119,11 +119,10 @@ func (r *udpOnLoop) Ready(uint32) {
 // on a goroutine of its own.
 type udpLoop struct {
 	*evloop.Loop
-	fd      int
-	token   evloop.Token // used on the loop, as what follows
-	left    bool
-	replies *udpbatch.Sender
-	handle  func([]udpbatch.Packet) bool
+	fd     int
+	token  evloop.Token // used on the loop, as what follows
+	left   bool
+	handle func([]udpbatch.Packet) bool
 }
 
 // join gives the session to a loop, unless a rate has to delay its datagrams.
@@ -141,11 +140,8 @@ func (u *udpSession) join() {
 		return
 	}
 	u.up = nil
-	u.loop = udpLoop{Loop: loop, fd: fd, replies: u.socket.batch.NewSender()}
-	u.loop.handle = func(packets []udpbatch.Packet) bool {
-		u.fromServer(u.loop.replies, packets)
-		return false
-	}
+	u.loop = udpLoop{Loop: loop, fd: fd}
+	u.loop.handle = func(packets []udpbatch.Packet) bool { u.fromServer(packets); return false }
 }
 
 // enter begins to read what comes from the server.

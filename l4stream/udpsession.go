@@ -27,14 +27,15 @@ type udpSession struct {
 	client  netip.AddrPort
 	source  udpbatch.Source
 
-	proxy   *ProxyPass
-	try     *try
-	up      *net.UDPConn // nil on a loop
-	loop    udpLoop
-	batch   *udpbatch.Socket
-	toUp    *udpbatch.Sender // used by the socket's goroutine
-	touched bool             // has datagrams to flush; likewise
-	header  []byte           // PROXY header for the next datagram, nil for none
+	proxy  *ProxyPass
+	try    *try
+	up     *net.UDPConn // nil on a loop
+	loop   udpLoop
+	batch  *udpbatch.Socket
+	header []byte // PROXY header for the next datagram, nil for none
+
+	touched     bool // is in the socket's queue; used by its goroutine
+	first, last int  // datagrams there, likewise
 
 	requests  atomic.Int64
 	responses atomic.Int64
@@ -73,7 +74,6 @@ func (p *ProxyPass) serveUDP(s *Session, group *peer.Group, address string) erro
 		return err
 	}
 	u.join()
-	u.toUp = u.batch.NewSender()
 	u.socket.mu.Lock()
 	u.socket.sessions[u.key] = u
 	u.socket.mu.Unlock()
@@ -179,41 +179,40 @@ func (u *udpSession) send(data []byte, now time.Time) {
 			u.header = nil
 		}
 	}
-	if !u.toUp.Add(data, netip.AddrPort{}, nil) {
-		u.flushNow()
-		u.toUp.Add(data, netip.AddrPort{}, nil)
-	}
+	u.socket.enqueue(u, data)
 	u.try.sent.Add(int64(len(data)))
-	if !u.touched {
-		u.touched = true
-		u.socket.touched = append(u.socket.touched, u)
-	}
 	if n := int64(u.proxy.ProxyRequests); n > 0 && requests >= n {
 		u.unbind()
 	}
 }
 
-// flush sends what fromClient has collected, at the end of a batch.
+// flush sends what fromClient has put in the queue, at the end of a batch. A
+// batch that was received is not larger than one that can be sent.
 func (u *udpSession) flush() {
 	u.touched = false
-	u.flushNow()
+	w := u.batch.NewSender()
+	for i := u.first; ; {
+		q := &u.socket.queue[i]
+		w.Add(q.data, netip.AddrPort{}, nil)
+		if i = q.next; i == 0 {
+			break
+		}
+	}
+	err := w.TryFlush()
+	w.Release()
+	if err != nil && !errors.Is(err, udpbatch.ErrDropped) && !errors.Is(err, net.ErrClosed) {
+		u.refused(err)
+	}
 	if u.done() { // no answer is expected
 		u.end(StatusOK, nil)
 	}
 }
 
-func (u *udpSession) flushNow() {
-	if err := u.toUp.TryFlush(); err != nil && !errors.Is(err, udpbatch.ErrDropped) && !errors.Is(err, net.ErrClosed) {
-		u.refused(err)
-	}
-}
-
 // run passes on what comes from the server until the session ends.
 func (u *udpSession) run() {
-	w := u.socket.batch.NewSender()
 	for !u.hasEnded() {
 		err := u.batch.Serve(func(packets []udpbatch.Packet) bool {
-			u.fromServer(w, packets)
+			u.fromServer(packets)
 			return !u.hasEnded()
 		})
 		if err != nil { // of a datagram, or that the session has ended
@@ -224,7 +223,9 @@ func (u *udpSession) run() {
 	u.finish()
 }
 
-func (u *udpSession) fromServer(w *udpbatch.Sender, packets []udpbatch.Packet) {
+func (u *udpSession) fromServer(packets []udpbatch.Packet) {
+	w := u.socket.batch.NewSender()
+	defer w.Release()
 	now := time.Now()
 	u.try.gotFirstByte()
 	u.touch(now)

@@ -100,8 +100,21 @@ type Sender struct {
 	q []message
 }
 
-// NewSender returns an empty sender.
-func (s *Socket) NewSender() *Sender { return &Sender{s: s} }
+var senders = sync.Pool{New: func() any { return new(Sender) }}
+
+// NewSender borrows an empty sender, until its Release.
+func (s *Socket) NewSender() *Sender {
+	w := senders.Get().(*Sender)
+	w.s = s
+	return w
+}
+
+// Release gives the sender back, which must be empty; it must not be used any
+// more.
+func (w *Sender) Release() {
+	w.s = nil
+	senders.Put(w)
+}
 
 // Len is how many datagrams were added since the last flush.
 func (w *Sender) Len() int { return len(w.q) }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -16,7 +17,9 @@ import (
 )
 
 // Sender collects datagrams and sends them together. It is used by one
-// goroutine at a time; a socket may have many.
+// goroutine at a time; a socket may have many. It is large, and so is borrowed
+// when there is something to send: those who send one after the other use the
+// same, which is in the processor's cache.
 type Sender struct {
 	s     *Socket
 	write func(uintptr) bool // writable, bound once
@@ -38,11 +41,24 @@ type Sender struct {
 	ctls  *[Batch][ctlSize]byte // control messages of those with segments
 }
 
-// NewSender returns an empty sender.
-func (s *Socket) NewSender() *Sender {
-	w := &Sender{s: s}
+var senders = sync.Pool{New: func() any {
+	w := &Sender{}
 	w.write = w.writable
 	return w
+}}
+
+// NewSender borrows an empty sender, until its Release.
+func (s *Socket) NewSender() *Sender {
+	w := senders.Get().(*Sender)
+	w.s = s
+	return w
+}
+
+// Release gives the sender back, which must be empty; it must not be used any
+// more.
+func (w *Sender) Release() {
+	w.s = nil
+	senders.Put(w)
 }
 
 // Len is how many datagrams were added since the last flush.
