@@ -98,11 +98,13 @@ func (u *udpSocket) close() error {
 	return err
 }
 
-// received gives datagrams to their sessions.
-func (u *udpSocket) received(packets []udpbatch.Packet) {
+// received gives datagrams, which have come now, to their sessions.
+func (u *udpSocket) received(packets []udpbatch.Packet, now time.Time) {
 	servers := u.owner.current.Load()
 	for i := range packets {
-		u.packet(servers.list[0], &packets[i])
+		if u.packet(servers.list[0], &packets[i], now) {
+			now = time.Now() // the phases of a session take time
+		}
 	}
 	for i, s := range u.touched {
 		s.flush()
@@ -131,23 +133,24 @@ func (u *udpSocket) failed(err error) {
 }
 
 // packet gives a datagram to its session, a new one if there is none.
-func (u *udpSocket) packet(server *Server, p *udpbatch.Packet) {
+func (u *udpSocket) packet(server *Server, p *udpbatch.Packet, now time.Time) (begun bool) {
 	key := udpKey{p.From, p.Local}
 	u.mu.Lock()
 	s := u.sessions[key]
 	u.mu.Unlock()
 	if s != nil {
-		s.fromClient(s.strip(p.Data))
-		return
+		s.fromClient(s.strip(p.Data), now)
+		return false
 	}
 	if most := server.MaxUDPSessions; most > 0 && u.open.Load() >= int64(most) {
-		if now := time.Now(); now.Sub(u.full) > time.Second {
+		if now.Sub(u.full) > time.Second {
 			u.full = now
 			server.logger.Warn("too many UDP sessions: datagram dropped", zap.String("server", server.name), zap.Int("max_udp_sessions", most))
 		}
-		return
+		return false
 	}
 	u.begin(server, key, p)
+	return true
 }
 
 // begin makes a session of a client's first datagram and runs its phases.

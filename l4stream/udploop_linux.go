@@ -45,7 +45,7 @@ func (u *udpSocket) read(*net.UDPConn) (udpReader, error) {
 		return nil, err
 	}
 	r := &udpOnLoop{u: u, loop: loop, own: own}
-	r.handle = func(packets []udpbatch.Packet) bool { u.received(packets); return false }
+	r.handle = func(packets []udpbatch.Packet) bool { u.received(packets, r.loop.Now()); return false }
 	if r.fd, err = u.batch.Detach(); err == nil {
 		err = r.enter()
 	}
@@ -141,7 +141,7 @@ func (u *udpSession) join() {
 	}
 	u.up = nil
 	u.loop = udpLoop{Loop: loop, fd: fd}
-	u.loop.handle = func(packets []udpbatch.Packet) bool { u.fromServer(packets); return false }
+	u.loop.handle = func(packets []udpbatch.Packet) bool { u.fromServer(packets, loop.Now()); return false }
 }
 
 // enter begins to read what comes from the server.

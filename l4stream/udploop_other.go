@@ -8,6 +8,7 @@ package l4stream
 import (
 	"errors"
 	"net"
+	"time"
 
 	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/udpbatch"
 )
@@ -18,7 +19,7 @@ type udpGoroutine struct{ conn *net.UDPConn }
 func (u *udpSocket) read(conn *net.UDPConn) (udpReader, error) {
 	go func() {
 		for {
-			err := u.batch.Serve(func(packets []udpbatch.Packet) bool { u.received(packets); return true })
+			err := u.batch.Serve(func(packets []udpbatch.Packet) bool { u.received(packets, time.Now()); return true })
 			switch {
 			case errors.Is(err, net.ErrClosed):
 				return

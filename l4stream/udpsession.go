@@ -160,8 +160,7 @@ func (u *udpSession) dial(address string) error {
 
 // fromClient sends a datagram of the client on, or drops it while the upload
 // rate delays the client. It runs on the socket's goroutine.
-func (u *udpSession) fromClient(data []byte) {
-	now := time.Now()
+func (u *udpSession) fromClient(data []byte, now time.Time) {
 	if !u.upload.take(len(data), now) {
 		return
 	}
@@ -212,7 +211,7 @@ func (u *udpSession) flush() {
 func (u *udpSession) run() {
 	for !u.hasEnded() {
 		err := u.batch.Serve(func(packets []udpbatch.Packet) bool {
-			u.fromServer(packets)
+			u.fromServer(packets, time.Now())
 			return !u.hasEnded()
 		})
 		if err != nil { // of a datagram, or that the session has ended
@@ -223,10 +222,9 @@ func (u *udpSession) run() {
 	u.finish()
 }
 
-func (u *udpSession) fromServer(packets []udpbatch.Packet) {
+func (u *udpSession) fromServer(packets []udpbatch.Packet, now time.Time) {
 	w := u.socket.batch.NewSender()
 	defer w.Release()
-	now := time.Now()
 	u.try.gotFirstByte()
 	u.touch(now)
 	for i := range packets {
