@@ -44,6 +44,9 @@ func (s *Socket) Serve(handle func([]Packet) bool) error {
 			return err
 		}
 		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
+		if s.peer {
+			from = netip.AddrPort{}
+		}
 		r.packet[0] = Packet{Data: r.data[:n], From: from, Local: s.localOf(r.oob[:oobn])}
 		if !handle(r.packet[:]) {
 			return nil

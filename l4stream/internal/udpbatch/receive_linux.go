@@ -24,9 +24,12 @@ type mmsghdr struct {
 // oobSize is room for one control message of either family.
 const oobSize = 64
 
-// ring is the room for one batch. Its headers point into itself for good.
+// ring is the room for one batch. Its headers point into itself for good. On a
+// connected socket the kernel is not asked for what is known.
 type ring struct {
 	hdrs    [Batch]mmsghdr
+	plain   [Batch]mmsghdr // without addresses and control messages
+	used    int            // of hdrs, the kernel may have written to these
 	iovs    [Batch]unix.Iovec
 	names   [Batch]unix.RawSockaddrInet6 // large enough for IPv4 too
 	oobs    [Batch][oobSize]byte
@@ -41,22 +44,26 @@ func newRing() *ring {
 		r.bufs[i] = space[i*MaxDatagram : (i+1)*MaxDatagram : (i+1)*MaxDatagram]
 		r.iovs[i].Base = &r.bufs[i][0]
 		r.iovs[i].SetLen(MaxDatagram)
-		h := &r.hdrs[i].hdr
+		h := &r.plain[i].hdr
 		h.Iov = &r.iovs[i]
 		h.SetIovlen(1)
+		h = &r.hdrs[i].hdr
+		*h = r.plain[i].hdr
 		h.Name = (*byte)(unsafe.Pointer(&r.names[i]))
 		h.Control = &r.oobs[i][0]
 	}
+	r.used = Batch
 	return r
 }
 
 // prepare sets what the kernel overwrites.
 func (r *ring) prepare() {
-	for i := range r.hdrs {
+	for i := range r.hdrs[:r.used] {
 		h := &r.hdrs[i].hdr
 		h.Namelen = unix.SizeofSockaddrInet6
 		h.SetControllen(oobSize)
 	}
+	r.used = 0
 }
 
 var rings = sync.Pool{New: func() any { return newRing() }}
@@ -110,36 +117,56 @@ func (s *Socket) readable(fd uintptr) bool {
 	r := rings.Get().(*ring)
 	defer rings.Put(r)
 	for {
-		r.prepare()
-		n, _, e := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&r.hdrs[0])), Batch, 0, 0, 0)
+		packets, e := r.receive(fd, s.peer)
 		switch e {
 		case 0:
-			if !x.handle(r.received(int(n))) {
+			if !x.handle(packets) {
 				return true
 			}
-			if n < Batch {
+			if len(packets) < Batch {
 				return false
 			}
 		case unix.EINTR:
 		case unix.EAGAIN:
 			return false
 		default:
-			x.err = os.NewSyscallError("recvmmsg", syscall.Errno(e))
+			x.err = os.NewSyscallError("recvmmsg", e)
 			return true
 		}
 	}
 }
 
-// received are the first n datagrams.
-func (r *ring) received(n int) []Packet {
+// receive takes the datagrams that are there from a socket with one peer, or
+// with many.
+func (r *ring) receive(fd uintptr, peer bool) ([]Packet, syscall.Errno) {
+	hdrs := &r.plain
+	if !peer {
+		hdrs = &r.hdrs
+		r.prepare()
+	}
+	n, _, e := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(hdrs)), Batch, 0, 0, 0)
+	if e != 0 {
+		return nil, e
+	}
 	packets := r.packets[:n]
 	for i := range packets {
-		packets[i] = Packet{Data: r.bufs[i][:r.hdrs[i].len], From: addrOf(&r.names[i])}
+		packets[i] = Packet{Data: r.bufs[i][:hdrs[i].len]}
+	}
+	if !peer {
+		r.used = min(int(n)+1, Batch)
+		r.address(packets)
+	}
+	return packets, 0
+}
+
+// address adds what the kernel has written of the datagrams' addresses.
+func (r *ring) address(packets []Packet) {
+	for i := range packets {
+		packets[i].From = addrOf(&r.names[i])
 		if c := r.hdrs[i].hdr.Controllen; c > 0 {
 			packets[i].Local = localOf(r.oobs[i][:c])
 		}
 	}
-	return packets
 }
 
 // addrOf reads a socket address.

@@ -22,7 +22,7 @@ type Packet struct {
 	// Data is valid until the function given to Serve returns.
 	Data []byte
 	// From is the sender; IPv4 is never in its mapped form. On a connected
-	// socket it is the peer.
+	// socket, which has one peer, it is not valid.
 	From netip.AddrPort
 	// Local is the address the datagram was sent to, on a wildcard socket;
 	// else, and for multicast, it is not valid.
@@ -36,6 +36,7 @@ type Socket struct {
 	raw  syscall.RawConn
 	v6   bool // a socket for IPv6, or for both
 	wild bool // bound to a wildcard address
+	peer bool // connected
 	sys  receiver
 }
 
@@ -46,12 +47,12 @@ func New(conn *net.UDPConn) (*Socket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("udpbatch: %w", err)
 	}
-	s := &Socket{conn: conn, raw: raw}
+	s := &Socket{conn: conn, raw: raw, peer: conn.RemoteAddr() != nil}
 	if a, ok := conn.LocalAddr().(*net.UDPAddr); ok {
 		s.v6 = a.IP.To4() == nil
 		s.wild = a.IP == nil || a.IP.IsUnspecified()
 	}
-	if s.wild && conn.RemoteAddr() == nil {
+	if s.wild && !s.peer {
 		if err := s.wantLocal(); err != nil {
 			return nil, fmt.Errorf("udpbatch: asking for local addresses: %w", err)
 		}

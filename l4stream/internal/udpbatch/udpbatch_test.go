@@ -361,3 +361,47 @@ func TestABroadcastIsAnsweredFromAnAddressOfThisMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// The room for a batch goes from socket to socket, and the kernel writes the
+// lengths of addresses into it.
+func TestSendersAreKnownOnSocketsOfBothFamiliesInTurn(t *testing.T) {
+	v4, c4 := listen(t, "udp4", "127.0.0.1:0")
+	v6, c6 := listen(t, "udp6", "[::1]:0")
+	for round := range 20 {
+		for _, side := range []struct {
+			s *Socket
+			c *net.UDPConn
+		}{{v4, c4}, {v6, c6}} {
+			client := dial(t, side.c.LocalAddr().String())
+			want := client.LocalAddr().(*net.UDPAddr).AddrPort()
+			n := 1 + round%5
+			for range n {
+				_, _ = client.Write([]byte("x"))
+			}
+			for n > 0 {
+				if err := receive(side.s, func(ps []Packet) {
+					n -= len(ps)
+					for _, p := range ps {
+						if p.From != want {
+							t.Errorf("from %v, want %v", p.From, want)
+						}
+					}
+				}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			connected, err := New(client)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = side.c.WriteToUDPAddrPort([]byte("answer"), want)
+			if err := receive(connected, func(ps []Packet) {
+				if p := ps[0]; string(p.Data) != "answer" || p.From.IsValid() || p.Local.IsValid() {
+					t.Errorf("%q from %v to %v, want an answer without addresses", p.Data, p.From, p.Local)
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
