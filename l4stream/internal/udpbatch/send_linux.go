@@ -141,10 +141,10 @@ func (w *Sender) fail(err error) {
 
 func (w *Sender) writable(fd uintptr) bool {
 	for w.sent < w.msgs {
-		n, _, e := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&w.hdrs[w.sent])), uintptr(w.msgs-w.sent), 0, 0, 0)
+		n, e := w.send(fd)
 		switch {
 		case e == 0:
-			w.sent += int(n)
+			w.sent += n
 		case e == unix.EINTR:
 		case e == unix.EAGAIN:
 			if !w.drop {
@@ -156,9 +156,26 @@ func (w *Sender) writable(fd uintptr) bool {
 			w.s.sys.whole.Store(true)
 			w.build(w.first[w.sent])
 		default: // of the first message that is not sent yet
-			w.fail(os.NewSyscallError("sendmmsg", syscall.Errno(e)))
+			w.fail(os.NewSyscallError("sendmsg", e))
 			w.sent++
 		}
 	}
 	return true
+}
+
+// send makes one system call and returns how many messages have left. Of one
+// message the kernel needs to be told less.
+func (w *Sender) send(fd uintptr) (int, syscall.Errno) {
+	h := &w.hdrs[w.sent].hdr
+	var e syscall.Errno
+	switch n := w.msgs - w.sent; {
+	case n > 1:
+		sent, _, e := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&w.hdrs[w.sent])), uintptr(n), 0, 0, 0)
+		return int(sent), e
+	case h.Iovlen > 1 || h.Controllen > 0:
+		_, _, e = unix.Syscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(h)), 0)
+	default:
+		_, _, e = unix.Syscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(h.Iov.Base)), uintptr(h.Iov.Len), 0, uintptr(unsafe.Pointer(h.Name)), uintptr(h.Namelen))
+	}
+	return 1, e
 }
