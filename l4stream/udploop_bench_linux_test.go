@@ -11,6 +11,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/caddy-upstream/caddy-upstream/l4stream/internal/udpbatch"
 	"golang.org/x/sys/unix"
 )
 
@@ -28,7 +29,7 @@ func threadCPU(b *testing.B) int64 {
 // time, for a datagram there and back; the median, as others' work in between
 // costs time afterwards.
 func BenchmarkUDPTurn(b *testing.B) {
-	for _, c := range []struct{ clients, each int }{{1, 1}, {1, 3}, {1, 8}, {2, 8}, {8, 1}} {
+	for _, c := range []struct{ clients, each int }{{1, 1}, {1, 3}, {1, 8}, {2, 8}, {8, 1}, {8, 8}} {
 		b.Run(fmt.Sprintf("clients=%d/each=%d", c.clients, c.each), func(b *testing.B) { benchmarkUDPTurn(b, c.clients, c.each) })
 	}
 }
@@ -77,8 +78,8 @@ func benchmarkUDPTurn(b *testing.B, clients, each int) {
 		fds = append(fds, fd)
 	}
 	send := func(n int) {
-		for _, fd := range fds {
-			for range n {
+		for range n { // in turn, as clients do that know nothing of each other
+			for _, fd := range fds {
 				_, err := unix.Write(fd, data)
 				must(err)
 			}
@@ -119,7 +120,7 @@ func benchmarkUDPTurn(b *testing.B, clients, each int) {
 	for b.Loop() {
 		send(each)
 		began := threadCPU(b)
-		for range (clients*each + 15) / 16 {
+		for range (clients*each + udpbatch.Batch - 1) / udpbatch.Batch {
 			reader.Ready(0)
 		}
 		toServer := threadCPU(b) - began
