@@ -104,7 +104,7 @@ func (b *backend) transport(scheme string) (*nextupstream.Transport, error) {
 		return nil, err
 	}
 	if scheme == "https" && b.http1.TLS == nil {
-		b.http1.TLS = new(reverseproxy.TLSConfig)
+		b.http1.TLS = new(upstreamkeepalive.TLS)
 	}
 	b.next.SetInner(b.http1)
 	if scheme == "h2c" || b.version != "" {
@@ -163,13 +163,23 @@ func (b *backend) multiplexed(scheme string) (*reverseproxy.HTTPTransport, error
 		return nil, b.errf(name, "%s is for HTTP/1 servers: HTTP/2 and 3 keep one connection to each server", name)
 	}
 	h := b.http1
+	var tls *reverseproxy.TLSConfig
+	if h.TLS != nil {
+		switch h.TLS.More() {
+		case "crl_files":
+			return nil, b.errf("tls_crl", "tls_crl is for HTTP/1 servers: Caddy's transport for HTTP/2 and 3 has no revocation lists")
+		case "client_certificate_password_file":
+			return nil, b.errf("tls_client_auth", "tls_client_auth with a file of passwords is for HTTP/1 servers: for HTTP/2 and 3, use a key that is not encrypted")
+		}
+		tls = &h.TLS.TLSConfig
+	}
 	versions := []string{b.version}
 	if scheme == "h2c" {
 		versions = []string{"h2c", "2"}
 	}
 	const minute = caddy.Duration(60e9) // nginx's default
 	t := &reverseproxy.HTTPTransport{
-		Versions: versions, TLS: h.TLS,
+		Versions: versions, TLS: tls,
 		DialTimeout:           orElse(h.ConnectTimeout, minute),
 		ResponseHeaderTimeout: orElse(h.ReadTimeout, minute),
 		ReadTimeout:           h.ReadTimeout, WriteTimeout: h.SendTimeout,

@@ -38,7 +38,7 @@ func newAuthority(t *testing.T) *authority {
 	a.key = a.newKey()
 	a.cert = a.sign(&x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"},
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}, nil, a.key)
 	a.file = a.write("ca.pem", "CERTIFICATE", a.cert.Raw)
 	return a

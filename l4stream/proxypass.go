@@ -16,7 +16,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"go.uber.org/zap"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
@@ -116,7 +115,7 @@ type ProxyPass struct {
 
 // UpstreamTLS is TLS to the servers of a stream.
 type UpstreamTLS struct {
-	reverseproxy.TLSConfig
+	clienttls.Settings
 
 	// Do not send the name of the server in the hello (SNI).
 	NoSNI bool `json:"no_sni,omitempty"`
@@ -125,7 +124,7 @@ type UpstreamTLS struct {
 	// out.
 	ALPN []string `json:"alpn,omitempty"`
 
-	config   *tls.Config
+	client   *clienttls.Client
 	mu       sync.Mutex // guards sessions
 	sessions map[string]tls.ClientSessionCache
 }
@@ -154,15 +153,10 @@ func (p *ProxyPass) Provision(ctx caddy.Context) error {
 	p.ConnectTimeout = orDefault(p.ConnectTimeout, defaultConnectTimeout)
 	p.Timeout = orDefault(p.Timeout, 10*time.Minute)
 	if p.SSL != nil {
-		config, err := p.SSL.MakeTLSClientConfig(ctx)
-		if err != nil {
+		var err error
+		if p.SSL.client, err = clienttls.New(ctx, &p.SSL.Settings); err != nil {
 			return fmt.Errorf("ssl: %w", err)
 		}
-		if config == nil {
-			config = new(tls.Config)
-		}
-		config.NextProtos = nil
-		p.SSL.config = config
 		p.SSL.sessions = map[string]tls.ClientSessionCache{}
 	}
 	if err := p.target.provision(ctx, p); err != nil {
@@ -178,13 +172,14 @@ func (p *ProxyPass) tellChecks(ctx caddy.Context) error {
 	if p.SSL == nil || !p.target.isGroup(p) {
 		return nil
 	}
-	c := &clienttls.Client{Config: p.SSL.config.Clone(), NoSNI: p.SSL.NoSNI, Automated: p.SSL.ClientCertificateAutomate}
+	c := *p.SSL.client
+	c.Config, c.NoSNI = c.Config.Clone(), p.SSL.NoSNI
 	for _, name := range p.SSL.ALPN {
 		if name != "" && !strings.Contains(name, "{") {
 			c.Config.NextProtos = append(c.Config.NextProtos, name)
 		}
 	}
-	return upstream.TellChecks(ctx, p.To[0], c)
+	return upstream.TellChecks(ctx, p.To[0], &c)
 }
 
 func orDefault(d caddy.Duration, def time.Duration) caddy.Duration {
@@ -406,9 +401,16 @@ func (p *ProxyPass) sslOptions() cfg.Options {
 		"ssl_alpn":                 on(cfg.Strings(&ssl.ALPN)),
 		"ssl_insecure_skip_verify": on(cfg.Flag(&ssl.InsecureSkipVerify)),
 		"ssl_trusted_ca_certs":     on(cfg.TrustFiles(&ssl.CARaw)),
+		"ssl_crl":                  on(cfg.Strings(&ssl.CRLFiles)),
 		"ssl_certificate": on(func(d *caddyfile.Dispenser) error {
-			if !d.Args(&ssl.ClientCertificateFile, &ssl.ClientCertificateKeyFile) || d.NextArg() {
-				return d.Err("ssl_certificate: expected <certificate file> <key file>")
+			if !d.Args(&ssl.ClientCertificateFile, &ssl.ClientCertificateKeyFile) {
+				return d.Err("ssl_certificate: expected <certificate file> <key file> [<password file>]")
+			}
+			if d.NextArg() {
+				ssl.ClientCertificatePasswordFile = d.Val()
+			}
+			if d.NextArg() {
+				return d.Err("ssl_certificate: expected <certificate file> <key file> [<password file>]")
 			}
 			return nil
 		}),

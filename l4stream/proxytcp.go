@@ -326,7 +326,7 @@ func (p *ProxyPass) proxyHeader(s *Session) []byte {
 // clientConfig is the TLS configuration for one server. Sessions are resumed
 // with the server that began them only.
 func (u *UpstreamTLS) clientConfig(s *Session, address, line string) *tls.Config {
-	c := u.config.Clone()
+	c := u.client.Config.Clone()
 	if c.ServerName == "" {
 		c.ServerName = cmp.Or(upstream.HostOf(cmp.Or(line, address)), "localhost")
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"github.com/caddyserver/caddy/v2/modules/caddytls"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
@@ -30,17 +29,18 @@ func (t *Transport) table() cfg.Options {
 		"bind":                  t.parseBind,
 		"proxy_protocol":        cfg.Word(&t.ProxyProtocol, "v1", "v2"),
 
-		"tls":                      t.tlsOption(func(*reverseproxy.TLSConfig) cfg.Setter { return nothing(nil) }),
-		"tls_server_name":          t.tlsOption(func(c *reverseproxy.TLSConfig) cfg.Setter { return cfg.String(&c.ServerName) }),
-		"tls_insecure_skip_verify": t.tlsOption(func(c *reverseproxy.TLSConfig) cfg.Setter { return nothing(&c.InsecureSkipVerify) }),
+		"tls":                      t.tlsOption(func(*TLS) cfg.Setter { return nothing(nil) }),
+		"tls_server_name":          t.tlsOption(func(c *TLS) cfg.Setter { return cfg.String(&c.ServerName) }),
+		"tls_insecure_skip_verify": t.tlsOption(func(c *TLS) cfg.Setter { return nothing(&c.InsecureSkipVerify) }),
 		"tls_client_auth":          t.tlsOption(clientAuth),
-		"tls_curves":               t.tlsOption(func(c *reverseproxy.TLSConfig) cfg.Setter { return cfg.Strings(&c.Curves) }),
-		"tls_except_ports":         t.tlsOption(func(c *reverseproxy.TLSConfig) cfg.Setter { return cfg.Strings(&c.ExceptPorts) }),
-		"tls_timeout":              t.tlsOption(func(c *reverseproxy.TLSConfig) cfg.Setter { return cfg.Duration(&c.HandshakeTimeout) }),
-		"tls_renegotiation": t.tlsOption(func(c *reverseproxy.TLSConfig) cfg.Setter {
+		"tls_curves":               t.tlsOption(func(c *TLS) cfg.Setter { return cfg.Strings(&c.Curves) }),
+		"tls_except_ports":         t.tlsOption(func(c *TLS) cfg.Setter { return cfg.Strings(&c.ExceptPorts) }),
+		"tls_timeout":              t.tlsOption(func(c *TLS) cfg.Setter { return cfg.Duration(&c.HandshakeTimeout) }),
+		"tls_renegotiation": t.tlsOption(func(c *TLS) cfg.Setter {
 			return cfg.Word(&c.Renegotiation, "never", "once", "freely")
 		}),
 		"tls_trust_pool": t.tlsOption(trustPool),
+		"tls_crl":        t.tlsOption(func(c *TLS) cfg.Setter { return cfg.Strings(&c.CRLFiles) }),
 	}
 }
 
@@ -62,7 +62,8 @@ func (t *Transport) table() cfg.Options {
 //	    tls_server_name <name>
 //	    tls_insecure_skip_verify
 //	    tls_trust_pool <module> ...
-//	    tls_client_auth <name> | <certificate file> <key file>
+//	    tls_crl <file...>
+//	    tls_client_auth <name> | <certificate file> <key file> [<password file>]
 //	    tls_timeout <duration>
 //	    tls_curves <name...>
 //	    tls_except_ports <port...>
@@ -137,10 +138,10 @@ func (t *Transport) parseBind(d *caddyfile.Dispenser) error {
 }
 
 // tlsOption is an option that means TLS by being there.
-func (t *Transport) tlsOption(set func(*reverseproxy.TLSConfig) cfg.Setter) cfg.Setter {
+func (t *Transport) tlsOption(set func(*TLS) cfg.Setter) cfg.Setter {
 	return func(d *caddyfile.Dispenser) error {
 		if t.TLS == nil {
-			t.TLS = new(reverseproxy.TLSConfig)
+			t.TLS = new(TLS)
 		}
 		return set(t.TLS)(d)
 	}
@@ -160,21 +161,24 @@ func nothing(flag *bool) cfg.Setter {
 	}
 }
 
-func clientAuth(c *reverseproxy.TLSConfig) cfg.Setter {
+func clientAuth(c *TLS) cfg.Setter {
 	return func(d *caddyfile.Dispenser) error {
 		switch args := d.RemainingArgs(); len(args) {
 		case 1:
 			c.ClientCertificateAutomate = args[0]
 		case 2:
 			c.ClientCertificateFile, c.ClientCertificateKeyFile = args[0], args[1]
+		case 3:
+			c.ClientCertificateFile, c.ClientCertificateKeyFile, c.ClientCertificatePasswordFile = args[0], args[1], args[2]
 		default:
-			return d.Errf("tls_client_auth: got %d arguments, expected a name to automate a certificate for, or a certificate file and a key file", len(args))
+			return d.Errf("tls_client_auth: got %d arguments, expected a name to automate a certificate for, or a certificate file, "+
+				"a key file and, if the key is encrypted, a file with passwords", len(args))
 		}
 		return nil
 	}
 }
 
-func trustPool(c *reverseproxy.TLSConfig) cfg.Setter {
+func trustPool(c *TLS) cfg.Setter {
 	return func(d *caddyfile.Dispenser) error {
 		if !d.NextArg() {
 			return d.Err("tls_trust_pool: got 0 arguments, expected the name of a tls.ca_pool.source module, such as file")

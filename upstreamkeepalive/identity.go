@@ -17,13 +17,14 @@ type identity struct {
 	settings string         // canonical text of the configuration
 	certs    [32]byte       // digest of the client certificates
 	roots    *x509.CertPool // as loaded: a file may change between two loads
+	revoked  [32]byte       // digest of the revocation lists
 
 	local bool // one transport's own
 	users int  // transports that use it; guarded by cache.mu
 }
 
 func (id *identity) equal(o *identity) bool {
-	if id.local || o.local || id.settings != o.settings || id.certs != o.certs || (id.roots == nil) != (o.roots == nil) {
+	if id.local || o.local || id.settings != o.settings || id.certs != o.certs || id.revoked != o.revoked || (id.roots == nil) != (o.roots == nil) {
 		return false
 	}
 	return id.roots == nil || id.roots.Equal(o.roots)
@@ -53,7 +54,7 @@ func (t *Transport) identify() (plain, secure *identity, err error) {
 			h.Write(der)
 		}
 	}
-	secure = &identity{settings: string(text), roots: t.tlsConfig.RootCAs}
+	secure = &identity{settings: string(text), roots: t.tlsConfig.RootCAs, revoked: t.client.Revoked.Digest()}
 	h.Sum(secure.certs[:0])
 	return plain, secure, nil
 }

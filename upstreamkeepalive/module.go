@@ -41,6 +41,9 @@ const (
 	maxHeaderLimit      = 16 << 20
 )
 
+// TLS is TLS to the upstream servers.
+type TLS = clienttls.Settings
+
 // Transport is an HTTP/1.1 client transport for Caddy's reverse_proxy that keeps
 // connections to the upstream servers as nginx does.
 //
@@ -104,10 +107,10 @@ type Transport struct {
 	ProxyProtocol string `json:"proxy_protocol,omitempty"`
 
 	// TLS to the upstream servers; the fields are those of Caddy's own http
-	// transport. An empty object is TLS with the system's trusted roots. The
-	// name that the certificate must be for is, by default, the host of the
+	// transport, and ours. An empty object is TLS with the system's trusted roots.
+	// The name that the certificate must be for is, by default, the host of the
 	// server's line in its group. handshake_timeout can only shorten connect_timeout.
-	TLS *reverseproxy.TLSConfig `json:"tls,omitempty"`
+	TLS *TLS `json:"tls,omitempty"`
 
 	limits         limits
 	options        options
@@ -333,7 +336,7 @@ func (t *Transport) TLSEnabled() bool { return t.TLS != nil }
 
 // EnableTLS implements reverseproxy.TLSTransport.
 func (t *Transport) EnableTLS(base *reverseproxy.TLSConfig) error {
-	t.TLS = base
+	t.TLS = &TLS{TLSConfig: *base}
 	return nil
 }
 

@@ -42,6 +42,8 @@ func TestCaddyfileBecomesJSON(t *testing.T) {
 		{"tls_insecure_skip_verify", `{"tls":{"insecure_skip_verify":true}}`},
 		{"tls_client_auth a.test", `{"tls":{"client_certificate_automate":"a.test"}}`},
 		{"tls_client_auth c.pem k.pem", `{"tls":{"client_certificate_file":"c.pem","client_certificate_key_file":"k.pem"}}`},
+		{"tls_client_auth c.pem k.pem p", `{"tls":{"client_certificate_file":"c.pem","client_certificate_key_file":"k.pem","client_certificate_password_file":"p"}}`},
+		{"tls_crl a.pem b.pem", `{"tls":{"crl_files":["a.pem","b.pem"]}}`},
 		{"tls_curves x25519 secp256r1", `{"tls":{"curves":["x25519","secp256r1"]}}`},
 		{"tls_except_ports 80 8080", `{"tls":{"except_ports":["80","8080"]}}`},
 		{"tls_timeout 5s", `{"tls":{"handshake_timeout":5000000000}}`},
@@ -94,6 +96,8 @@ func TestCaddyfileMistakesAreNamed(t *testing.T) {
 		{"tls_insecure_skip_verify yes", `tls_insecure_skip_verify: unexpected "yes": expected no argument`},
 		{"tls_server_name", `tls_server_name: got 0 arguments`},
 		{"tls_client_auth", `tls_client_auth: got 0 arguments, expected a name`},
+		{"tls_client_auth a b c d", `tls_client_auth: got 4 arguments, expected a name`},
+		{"tls_crl", `tls_crl: got no arguments`},
 		{"tls_curves", `tls_curves: got no arguments`},
 		{"tls_renegotiation maybe", `tls_renegotiation: unexpected "maybe"`},
 		{"tls_trust_pool", `tls_trust_pool: got 0 arguments, expected the name of a tls.ca_pool.source module`},
@@ -124,7 +128,10 @@ func TestImpossibleSettingsDoNotProvision(t *testing.T) {
 		{&Transport{ResponseHeaderLimit: 5}, "response_header_limit is 5"},
 		{&Transport{ProxyProtocol: "v3"}, `proxy_protocol is "v3"`},
 		{&Transport{BindAddress: "localhost"}, `bind "localhost"`},
-		{&Transport{TLS: &reverseproxy.TLSConfig{Curves: []string{"no"}}}, "unsupported curve: no"},
+		{&Transport{TLS: &TLS{TLSConfig: reverseproxy.TLSConfig{Curves: []string{"no"}}}}, "unsupported curve: no"},
+		{&Transport{TLS: &TLS{CRLFiles: []string{"no/such/file"}}}, "tls: crl_files: open no/such/file"},
+		{&Transport{TLS: &TLS{CRLFiles: []string{"a"}, TLSConfig: reverseproxy.TLSConfig{InsecureSkipVerify: true}}}, "crl_files beside insecure_skip_verify"},
+		{&Transport{TLS: &TLS{ClientCertificatePasswordFile: "p"}}, "client_certificate_password_file is for client_certificate_file and"},
 	} {
 		ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
 		err := tt.tr.Provision(ctx)

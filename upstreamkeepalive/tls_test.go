@@ -49,7 +49,7 @@ func newAuthority(t *testing.T, names ...string) authority {
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "test"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, DNSNames: names, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
@@ -80,13 +80,17 @@ func tlsServer(t *testing.T, ca authority, full *atomic.Int64, handle func(int, 
 }
 
 func tlsTransport(t *Transport) *Transport {
-	t.TLS = new(reverseproxy.TLSConfig)
+	t.TLS = new(TLS)
 	return t
 }
 
 func trusting(ca authority, server string) *Transport {
 	pool := caddyconfig.JSONModuleObject(caddytls.InlineCAPool{TrustedCACerts: []string{ca.root}}, "provider", "inline", nil)
-	return &Transport{TLS: &reverseproxy.TLSConfig{CARaw: pool, ServerName: server}}
+	return &Transport{TLS: &TLS{TLSConfig: reverseproxy.TLSConfig{CARaw: pool, ServerName: server}}}
+}
+
+func unverified() *Transport {
+	return &Transport{TLS: &TLS{TLSConfig: reverseproxy.TLSConfig{InsecureSkipVerify: true}}}
 }
 
 func TestTLS(t *testing.T) {
@@ -102,7 +106,7 @@ func TestTLS(t *testing.T) {
 		{"a name that is not in the certificate", trusting(ours, "b.test"), false},
 		{"another authority", trusting(theirs, "a.test"), false},
 		{"the system's authorities", tlsTransport(new(Transport)), false},
-		{"no verification", &Transport{TLS: &reverseproxy.TLSConfig{InsecureSkipVerify: true}}, true},
+		{"no verification", unverified(), true},
 		{"no TLS", new(Transport), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -141,7 +145,7 @@ func TestConnectionsAreNotSharedAcrossTLSSettings(t *testing.T) {
 	kinds := map[string]func() *Transport{
 		"a.test":      func() *Transport { return trusting(ca, "a.test") },
 		"b.test":      func() *Transport { return trusting(ca, "b.test") },
-		"no check":    func() *Transport { return &Transport{TLS: &reverseproxy.TLSConfig{InsecureSkipVerify: true}} },
+		"no check":    unverified,
 		"other local": func() *Transport { tr := trusting(ca, "a.test"); tr.BindAddress = "127.0.0.1"; return tr },
 	}
 	for name, newTransport := range kinds {

@@ -19,6 +19,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/crlfile"
 )
 
 // Client is how somebody talks TLS to servers. It is not changed once made.
@@ -36,15 +38,9 @@ type Client struct {
 	NoSNI bool
 	// Automated is the name of a client certificate that Caddy manages.
 	Automated string
-}
-
-// New makes a client of Caddy's settings.
-func New(ctx caddy.Context, settings *reverseproxy.TLSConfig) (*Client, error) {
-	config, err := settings.MakeTLSClientConfig(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return of(settings, config), nil
+	// Revoked are the lists that Config checks certificates against, nil if there
+	// are none.
+	Revoked *crlfile.Lists
 }
 
 func of(settings *reverseproxy.TLSConfig, config *tls.Config) *Client {
@@ -106,7 +102,7 @@ func (c *Client) For(name, address string) *tls.Config {
 
 // WithoutSNI keeps the name out of the hello but checks the certificate for it.
 func WithoutSNI(c *tls.Config) {
-	name, verify := c.ServerName, !c.InsecureSkipVerify
+	name, verify, further := c.ServerName, !c.InsecureSkipVerify, c.VerifyConnection
 	c.ServerName, c.InsecureSkipVerify = "", true
 	if !verify {
 		return
@@ -116,8 +112,12 @@ func WithoutSNI(c *tls.Config) {
 		for _, cert := range state.PeerCertificates[1:] {
 			options.Intermediates.AddCert(cert)
 		}
-		_, err := state.PeerCertificates[0].Verify(options)
-		return err
+		chains, err := state.PeerCertificates[0].Verify(options)
+		if err != nil || further == nil {
+			return err
+		}
+		state.VerifiedChains = chains
+		return further(state)
 	}
 }
 
@@ -135,6 +135,8 @@ func Difference(a, b *Client) string {
 		return "do not all verify certificates"
 	case !samePool(a.Config.RootCAs, b.Config.RootCAs):
 		return "trust different authorities"
+	case !a.Revoked.Equal(b.Revoked):
+		return "have different revocation lists"
 	case a.Automated != b.Automated || !slices.EqualFunc(a.Config.Certificates, b.Config.Certificates, sameCertificate):
 		return "have different client certificates"
 	case !slices.Equal(a.ExceptPorts, b.ExceptPorts):

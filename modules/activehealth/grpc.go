@@ -12,7 +12,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -21,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
+	"github.com/caddy-upstream/caddy-upstream/internal/clienttls"
 	"github.com/caddy-upstream/caddy-upstream/modules/upstream"
 )
 
@@ -36,7 +36,7 @@ type GRPC struct {
 
 	// Ask over TLS. The fields are those of Caddy's http transport. Default: ask
 	// as the handlers of the group do, which must not differ then.
-	TLS *reverseproxy.TLSConfig `json:"tls,omitempty"`
+	TLS *clienttls.Settings `json:"tls,omitempty"`
 
 	// Ask without TLS, whatever the handlers of the group do.
 	TLSOff bool `json:"tls_off,omitempty"`
@@ -118,7 +118,7 @@ func (c *GRPC) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	params["service"] = cfg.Param{Set: stringParam(&c.Service)}
 	params["tls"] = cfg.Param{Flag: true, Set: func(string) error { needTLS(&c.TLS); return nil }}
 	params["tls_off"] = cfg.Param{Flag: true, Set: flagParam(&c.TLSOff)}
-	tlsParams(params, func() *reverseproxy.TLSConfig { return needTLS(&c.TLS) })
+	tlsParams(params, func() *clienttls.Settings { return needTLS(&c.TLS) })
 	if err := params.Parse(d.RemainingArgs()); err != nil {
 		return d.Errf("health_check grpc: %v", err)
 	}

@@ -21,10 +21,10 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
+	"github.com/caddy-upstream/caddy-upstream/internal/clienttls"
 	"github.com/caddy-upstream/caddy-upstream/modules/upstream"
 )
 
@@ -66,7 +66,7 @@ type HTTP struct {
 
 	// Ask over TLS. The fields are those of Caddy's http transport. Default: ask
 	// as the handlers of the group do, which must not differ then.
-	TLS *reverseproxy.TLSConfig `json:"tls,omitempty"`
+	TLS *clienttls.Settings `json:"tls,omitempty"`
 
 	// Ask without TLS, whatever the handlers of the group do.
 	TLSOff bool `json:"tls_off,omitempty"`
@@ -353,7 +353,7 @@ func (h *HTTP) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	}}
 	params["tls"] = cfg.Param{Flag: true, Set: func(string) error { needTLS(&h.TLS); return nil }}
 	params["tls_off"] = cfg.Param{Flag: true, Set: flagParam(&h.TLSOff)}
-	tlsParams(params, func() *reverseproxy.TLSConfig { return needTLS(&h.TLS) })
+	tlsParams(params, func() *clienttls.Settings { return needTLS(&h.TLS) })
 	if err := params.Parse(d.RemainingArgs()); err != nil {
 		return d.Errf("health_check: %v", err)
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/clienttls"
 )
@@ -41,13 +40,13 @@ func tlsIf(follows bool) tlsUse {
 
 // settleTLS takes the check's own settings, nil if there are none; then use
 // says what is done.
-func (m *manner) settleTLS(ctx caddy.Context, own *reverseproxy.TLSConfig, use tlsUse) (err error) {
+func (m *manner) settleTLS(ctx caddy.Context, own *clienttls.Settings, use tlsUse) (err error) {
 	m.use = use
 	switch {
 	case own != nil:
 		m.use = tlsOwn
 	case use == tlsAlways: // until a handler says more
-		own = new(reverseproxy.TLSConfig)
+		own = new(clienttls.Settings)
 	default:
 		return nil
 	}
@@ -82,7 +81,7 @@ func (m *manner) FollowTLS(c *clienttls.Client) error {
 func (m *manner) ServerTLS() *clienttls.Client { return m.client }
 
 // offOrOn refuses settings of TLS beside its absence.
-func offOrOn(off bool, own *reverseproxy.TLSConfig) error {
+func offOrOn(off bool, own *clienttls.Settings) error {
 	if off && own != nil {
 		return errors.New("tls_off beside other settings of TLS: expected one of them")
 	}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
+	"github.com/caddy-upstream/caddy-upstream/internal/clienttls"
 	"github.com/caddy-upstream/caddy-upstream/modules/upstream"
 )
 
@@ -24,7 +24,7 @@ type TLS struct {
 
 	// Names, trust and client certificates, as in Caddy's http transport.
 	// Default: those of the handlers of the group that use TLS.
-	TLS reverseproxy.TLSConfig `json:"tls,omitzero"`
+	TLS clienttls.Settings `json:"tls,omitzero"`
 
 	manner
 }
@@ -64,11 +64,11 @@ func (c *TLS) check(ctx context.Context, t target) error {
 }
 
 // UnmarshalCaddyfile reads `health_check tls [<setting>=<value>...] [tls_server_name=]
-// [tls_insecure_skip_verify] [tls_trusted_ca_certs=]`.
+// [tls_insecure_skip_verify] [tls_trusted_ca_certs=] [tls_crl=]`.
 func (c *TLS) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
 	params := c.params()
-	tlsParams(params, func() *reverseproxy.TLSConfig { return &c.TLS })
+	tlsParams(params, func() *clienttls.Settings { return &c.TLS })
 	if err := params.Parse(d.RemainingArgs()); err != nil {
 		return d.Errf("health_check tls: %v", err)
 	}
@@ -87,7 +87,7 @@ func noBlock(d *caddyfile.Dispenser, kind string) error {
 }
 
 // tlsParams adds the parameters of a check over TLS; need makes its settings.
-func tlsParams(params cfg.Params, need func() *reverseproxy.TLSConfig) {
+func tlsParams(params cfg.Params, need func() *clienttls.Settings) {
 	params["tls_server_name"] = cfg.Param{Set: func(v string) error { need().ServerName = v; return nil }}
 	params["tls_insecure_skip_verify"] = cfg.Param{Flag: true, Set: func(string) error {
 		need().InsecureSkipVerify = true
@@ -97,11 +97,12 @@ func tlsParams(params cfg.Params, need func() *reverseproxy.TLSConfig) {
 		need().CARaw = cfg.TrustPool(strings.Split(v, ",")...)
 		return nil
 	}}
+	params["tls_crl"] = cfg.Param{Set: func(v string) error { need().CRLFiles = strings.Split(v, ","); return nil }}
 }
 
-func needTLS(field **reverseproxy.TLSConfig) *reverseproxy.TLSConfig {
+func needTLS(field **clienttls.Settings) *clienttls.Settings {
 	if *field == nil {
-		*field = new(reverseproxy.TLSConfig)
+		*field = new(clienttls.Settings)
 	}
 	return *field
 }

@@ -36,6 +36,8 @@ func proxyDirectives() map[string][]entry {
 		"proxy_ssl_trusted_certificate": {{in: inAll, min: 1, max: 1, read: readText}},
 		"proxy_ssl_certificate":         {{in: inAll, min: 1, max: 1, read: readText}},
 		"proxy_ssl_certificate_key":     {{in: inAll, min: 1, max: 1, read: readText}},
+		"proxy_ssl_crl":                 {{in: inAll, min: 1, max: 1, read: readText}},
+		"proxy_ssl_password_file":       {{in: inAll, min: 1, max: 1, read: readText}},
 		"proxy_ssl_session_reuse":       {{in: inAll, min: 1, max: 1, read: readSessionReuse}},
 		"proxy_ssl_protocols":           {{in: inAll, min: 1, max: -1, read: readClientProtocols}},
 	}
@@ -60,5 +62,6 @@ var grpcOptions = []string{
 	"set_header", "hide_header", "pass_header", "ignore_headers", "intercept_errors", "bind",
 	"connect_timeout", "send_timeout", "read_timeout", "next_upstream", "next_upstream_tries", "next_upstream_timeout",
 	"ssl_name", "ssl_server_name", "ssl_verify", "ssl_trusted_certificate", "ssl_certificate", "ssl_certificate_key",
+	"ssl_crl", "ssl_password_file",
 	"ssl_session_reuse", "ssl_protocols",
 }

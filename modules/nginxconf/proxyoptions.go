@@ -7,9 +7,6 @@ import (
 	"net"
 	"strings"
 
-	"github.com/caddyserver/caddy/v2/caddyconfig"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
-
 	"github.com/caddy-upstream/caddy-upstream/modules/nginxconf/nginxhttp"
 )
 
@@ -68,41 +65,6 @@ func readRedirect(a *adapter, d *dir) (any, error) {
 		a.uses(d, d.args[1])
 	}
 	return d.args, nil
-}
-
-// proxyTLS translates proxy_ssl_* and grpc_ssl_*.
-func (a *adapter) proxyTLS(s *scope, p *proxyPass, t *target) (*reverseproxy.TLSConfig, error) {
-	if !p.https {
-		return nil, nil
-	}
-	c := &reverseproxy.TLSConfig{}
-	name := value(s, p.option("ssl_name"), "")
-	if hasVariables(name) {
-		return nil, p.at.errorf("%s with variables is not translated: write the name", p.option("ssl_name"))
-	}
-	if name == "" {
-		name, _, _ = hostPort(t.host, 443)
-	}
-	verify := value(s, p.option("ssl_verify"), false)
-	if value(s, p.option("ssl_server_name"), false) || verify {
-		c.ServerName = name
-	}
-	if verify {
-		ca := value(s, p.option("ssl_trusted_certificate"), "")
-		if ca == "" {
-			return nil, p.at.errorf("no %s for %s", p.option("ssl_trusted_certificate"), p.option("ssl_verify"))
-		}
-		c.CARaw = caddyconfig.JSONModuleObject(map[string][]string{"pem_files": {a.path(ca)}}, "provider", "file", nil)
-	} else {
-		c.InsecureSkipVerify = true
-	}
-	if cert := value(s, p.option("ssl_certificate"), ""); cert != "" {
-		if hasVariables(cert) {
-			return nil, p.at.errorf("%s with variables is not translated: write the file", p.option("ssl_certificate"))
-		}
-		c.ClientCertificateFile, c.ClientCertificateKeyFile = a.path(cert), a.path(value(s, p.option("ssl_certificate_key"), ""))
-	}
-	return c, nil
 }
 
 func readSessionReuse(a *adapter, d *dir) (any, error) {

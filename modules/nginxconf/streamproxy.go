@@ -9,8 +9,6 @@ import (
 	"net"
 	"strings"
 
-	"github.com/caddyserver/caddy/v2/caddyconfig"
-
 	"github.com/caddy-upstream/caddy-upstream/l4stream"
 )
 
@@ -131,32 +129,4 @@ func (a *adapter) streamProxy(v *streamServer, d *dir) (json.RawMessage, error) 
 		}
 	}
 	return handler("proxy_pass", p), nil
-}
-
-func (a *adapter) streamProxyTLS(s *scope, d *dir) (*l4stream.UpstreamTLS, error) {
-	t := &l4stream.UpstreamTLS{NoSNI: !value(s, "proxy_ssl_server_name", false)}
-	for _, w := range value(s, "proxy_ssl_alpn", []string(nil)) {
-		t.ALPN = append(t.ALPN, a.streamTemplate(d, w))
-	}
-	name := value(s, "proxy_ssl_name", "")
-	if hasVariables(name) {
-		return nil, d.errorf("proxy_ssl_name with variables is not translated: write the name")
-	}
-	if name == "" {
-		name, _, _ = hostPort(d.args[0], 1)
-	}
-	t.ServerName = name
-	if value(s, "proxy_ssl_verify", false) {
-		ca := value(s, "proxy_ssl_trusted_certificate", "")
-		if ca == "" {
-			return nil, d.errorf("no proxy_ssl_trusted_certificate for proxy_ssl_verify")
-		}
-		t.CARaw = caddyconfig.JSONModuleObject(map[string][]string{"pem_files": {a.path(ca)}}, "provider", "file", nil)
-	} else {
-		t.InsecureSkipVerify = true
-	}
-	if cert := value(s, "proxy_ssl_certificate", ""); cert != "" {
-		t.ClientCertificateFile, t.ClientCertificateKeyFile = a.path(cert), a.path(value(s, "proxy_ssl_certificate_key", ""))
-	}
-	return t, nil
 }

@@ -87,13 +87,21 @@ func (a *adapter) tlsOptions(s *scope, at *dir, p *caddytls.ConnectionPolicy) er
 	authorities := a.clientAuthorities(s)
 	modes := map[string]string{"on": "require_and_verify", "optional": "verify_if_given", "optional_no_ca": "request"}
 	p.ClientAuthentication = &caddytls.ClientAuthentication{Mode: modes[mode]}
+	lists := value(s, "ssl_crl", "")
 	if mode == "optional_no_ca" {
+		if lists != "" {
+			return at.errorf("ssl_crl with ssl_verify_client optional_no_ca is not translated: use optional")
+		}
 		return nil
 	}
 	if authorities == nil {
 		return at.errorf("no ssl_client_certificate for ssl_verify_client")
 	}
 	p.ClientAuthentication.CARaw = caddyconfig.JSONModuleObject(map[string][]string{"pem_files": authorities}, "provider", "file", nil)
+	if lists != "" {
+		v := nginxhttp.Revocation{Files: []string{a.path(lists)}}
+		p.ClientAuthentication.VerifiersRaw = []json.RawMessage{caddyconfig.JSONModuleObject(v, "verifier", "nginx_crl", nil)}
+	}
 	return nil
 }
 

@@ -12,6 +12,8 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/clienttls"
 )
 
 func init() { caddy.RegisterModule(new(GRPC)) }
@@ -21,6 +23,11 @@ func init() { caddy.RegisterModule(new(GRPC)) }
 type GRPC struct {
 	reverseproxy.HTTPTransport
 	Message
+
+	// TLS to the servers. Default: none.
+	TLS *clienttls.Settings `json:"tls,omitempty"`
+
+	client *clienttls.Client
 }
 
 // CaddyModule returns the Caddy module information.
@@ -36,14 +43,39 @@ func (t *GRPC) Provision(ctx caddy.Context) error {
 	if err := t.provision(); err != nil {
 		return fmt.Errorf("nginx_grpc: %w", err)
 	}
-	t.Versions = []string{"h2c", "2"}
-	if t.TLS != nil {
-		t.Versions = []string{"2"}
-	}
 	verbatim := false // nothing is asked for that the client did not ask for
 	t.Compression = &verbatim
-	return t.HTTPTransport.Provision(ctx)
+	if t.TLS == nil {
+		t.Versions = []string{"h2c", "2"}
+		return t.HTTPTransport.Provision(ctx)
+	}
+	t.Versions = []string{"2"}
+	return t.provisionTLS(ctx)
 }
+
+// provisionTLS puts our settings of TLS into Caddy's transport, which knows its
+// own only.
+func (t *GRPC) provisionTLS(ctx caddy.Context) (err error) {
+	if t.client, err = clienttls.New(ctx, t.TLS); err != nil {
+		return fmt.Errorf("nginx_grpc: tls: %w", err)
+	}
+	t.client.ByAddress = true
+	t.HTTPTransport.TLS = &reverseproxy.TLSConfig{
+		ServerName: t.TLS.ServerName, HandshakeTimeout: t.TLS.HandshakeTimeout, ExceptPorts: t.TLS.ExceptPorts,
+	}
+	if err := t.HTTPTransport.Provision(ctx); err != nil {
+		return err
+	}
+	config := t.client.Config.Clone()
+	if made := t.Transport.TLSClientConfig; made != nil {
+		config.NextProtos = made.NextProtos
+	}
+	t.Transport.TLSClientConfig = config
+	return nil
+}
+
+// ServerTLS implements clienttls.User.
+func (t *GRPC) ServerTLS() (c *clienttls.Client, known bool) { return t.client, true }
 
 // RequestHeaderOps implements reverseproxy.RequestHeaderOpsTransport.
 func (*GRPC) RequestHeaderOps() *headers.HeaderOps { return nil }
@@ -72,4 +104,5 @@ var (
 	_ caddy.Provisioner  = (*GRPC)(nil)
 	_ http.RoundTripper  = (*GRPC)(nil)
 	_ caddy.CleanerUpper = (*GRPC)(nil)
+	_ clienttls.User     = (*GRPC)(nil)
 )
