@@ -28,6 +28,7 @@ func (t *Transport) Options(prefixed bool) cfg.Options {
 		"request_buffer_size":    cfg.Size(&t.RequestBufferSize, 1),
 		"request_max_temp_file":  cfg.Size(&t.RequestMaxTempFile, 1),
 		"request_max_temp_total": cfg.Size(&t.RequestMaxTempTotal, 1),
+		"request_body_files":     t.parseBodyFiles,
 		"keepalive_stale":        cfg.Word(&t.KeepaliveStale, "retry", "fail"),
 	}
 }
@@ -43,6 +44,23 @@ func (t *Transport) parseConditions(d *caddyfile.Dispenser) error {
 	return nil
 }
 
+func (t *Transport) parseBodyFiles(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	if len(args) == 0 {
+		return d.Err("request_body_files: got no arguments, expected a directory, always and keep")
+	}
+	t.RequestBodyFiles = &BodyFiles{Dir: args[0]}
+	for _, word := range args[1:] {
+		flags := map[string]*bool{"always": &t.RequestBodyFiles.Always, "keep": &t.RequestBodyFiles.Keep}
+		if flag := flags[word]; flag == nil || *flag {
+			return d.Errf("request_body_files: unexpected %q: expected always and keep, once each", word)
+		} else {
+			*flag = true
+		}
+	}
+	return nil
+}
+
 // UnmarshalCaddyfile sets up the transport from:
 //
 //	transport next_upstream {
@@ -54,6 +72,7 @@ func (t *Transport) parseConditions(d *caddyfile.Dispenser) error {
 //	    request_buffer_size <size>
 //	    request_max_temp_file <size>
 //	    request_max_temp_total <size>
+//	    request_body_files <directory> [always] [keep]
 //	    keepalive_stale retry|fail
 //	    transport <name> {
 //	        ...

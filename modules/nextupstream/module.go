@@ -74,6 +74,10 @@ type Transport struct {
 	// which further bodies are passed on while they arrive. Default: 8 GiB.
 	RequestMaxTempTotal int64 `json:"request_max_temp_total,omitempty"`
 
+	// Give temporary files of request bodies a name, and keep them if wanted.
+	// Default: they have none.
+	RequestBodyFiles *BodyFiles `json:"request_body_files,omitempty"`
+
 	// What happens to a request on a kept connection that the server had closed:
 	// `retry` or `fail`. Default: what the group says.
 	KeepaliveStale string `json:"keepalive_stale,omitempty"`
@@ -162,6 +166,17 @@ func (t *Transport) Check() (option string, err error) {
 			return s.name, fmt.Errorf("%s does nothing over HTTP/2 and 3: request bodies are not buffered there", s.name)
 		}
 	}
+	if b := t.RequestBodyFiles; b != nil {
+		const option = "request_body_files"
+		switch {
+		case t.RequestBuffering == "off":
+			return option, errors.New("request_body_files does nothing beside request_buffering off")
+		case multiplexed(t.Inner):
+			return option, errors.New("request_body_files does nothing over HTTP/2 and 3: request bodies are not buffered there")
+		case b.Always && (t.RequestBufferSize != 0 || t.RequestMaxTempFile != 0 || t.RequestMaxTempTotal != 0):
+			return option, errors.New("request_body_files always puts every body into a file, whole: sizes do nothing beside it")
+		}
+	}
 	if t.RequestBuffering == "on" && multiplexed(t.Inner) {
 		return "request_buffering", errors.New("request_buffering on does nothing over HTTP/2 and 3: request bodies are not buffered there")
 	}
@@ -206,6 +221,12 @@ func (t *Transport) settle() error {
 		memory: orDefault(t.RequestBufferSize, defaultBufferSize),
 		file:   orDefault(t.RequestMaxTempFile, defaultTempFile),
 		total:  orDefault(t.RequestMaxTempTotal, defaultTempTotal),
+	}
+	if t.RequestBodyFiles != nil {
+		if err := t.RequestBodyFiles.check(); err != nil {
+			return err
+		}
+		t.RequestBodyFiles.limits(&t.buffers)
 	}
 	return nil
 }

@@ -26,6 +26,7 @@ import (
 type bufferSettings struct {
 	off                 bool
 	keep                bool // until the request's end: response handlers may want it
+	named               *BodyFiles
 	memory, file, total int64
 }
 
@@ -43,7 +44,10 @@ type body interface {
 // sure that it is sent once only.
 func (t *Transport) Prepare(w *upstream.Walk, r *http.Request) error {
 	if r.Body == nil || r.Body == http.NoBody {
-		return nil
+		if !t.buffers.wantsEmpty(r) {
+			return nil
+		}
+		r.Body = http.NoBody
 	}
 	earlier := w.Earlier()
 	if _, kept := earlier.(*spool); !kept && (t.buffers.off || !bufferable(r) || r.ContentLength > t.buffers.file) {
@@ -53,7 +57,7 @@ func (t *Transport) Prepare(w *upstream.Walk, r *http.Request) error {
 		stream(w, r, r.Body)
 		return nil
 	}
-	s := &spool{memory: takeMemory(min(t.buffers.memory, t.buffers.file))}
+	s := &spool{memory: takeMemory(min(t.buffers.memory, t.buffers.file)), named: t.buffers.named}
 	whole, err := s.fill(r.Body, &t.buffers)
 	switch {
 	case err != nil:
@@ -68,7 +72,12 @@ func (t *Transport) Prepare(w *upstream.Walk, r *http.Request) error {
 			return errBodyGone
 		}
 	}
+	if err := s.settle(); err != nil {
+		s.Release()
+		return bodyError(r, err)
+	}
 	w.Extra = s
+	s.tell(r.Context())
 	if t.buffers.keep {
 		s.keep(r.Context())
 	}
@@ -127,12 +136,15 @@ type diskError struct{ error }
 func (e *diskError) Unwrap() error { return e.error }
 
 // spool is a request body that was read to its end: in memory, then in a file
-// that has no name. It can be read any number of times, by one reader at a time.
+// that has no name, or, if it is to have one, in the file alone. It can be read
+// any number of times, by one reader at a time.
 type spool struct {
 	mu     sync.Mutex // the transport may still read when the walk ends
 	memory *[]byte    // nil once released
 	kept   bool       // to be released with the request, not with the walk
 	used   int        // of memory
+	named  *BodyFiles // nil: the file has no name
+	whole  bool       // all of the body is there
 	file   *os.File
 	size   int64
 }
@@ -141,6 +153,9 @@ type spool struct {
 // than the limits allow.
 func (s *spool) fill(src io.Reader, limits *bufferSettings) (whole bool, err error) {
 	buf := *s.memory
+	if s.named != nil && s.named.Always {
+		buf = nil
+	}
 	for s.used < len(buf) {
 		n, err := src.Read(buf[s.used:])
 		s.used += n
@@ -174,16 +189,42 @@ func (s *spool) fill(src io.Reader, limits *bufferSettings) (whole bool, err err
 
 func (s *spool) store(p []byte) error {
 	if s.file == nil {
-		f, err := tempFile()
-		if err != nil {
+		if err := s.create(); err != nil {
 			return &diskError{fmt.Errorf("buffering the request's body: %w", err)}
 		}
-		s.file = f
 	}
 	n, err := s.file.Write(p)
 	tempTotal.Add(int64(n))
 	s.size += int64(n)
 	if err != nil {
+		return &diskError{fmt.Errorf("buffering the request's body: %w", err)}
+	}
+	return nil
+}
+
+// create makes the file; one with a name gets what is in memory, too.
+func (s *spool) create() (err error) {
+	if s.named == nil {
+		s.file, err = tempFile()
+		return err
+	}
+	if s.file, err = s.named.create(); err != nil {
+		return err
+	}
+	n, err := s.file.Write((*s.memory)[:s.used])
+	tempTotal.Add(int64(n))
+	s.used = 0
+	return err
+}
+
+// settle ends what fill has begun when the body is there: one that is empty gets
+// a file, if it is to have one.
+func (s *spool) settle() error {
+	s.whole = true
+	if s.named == nil || !s.named.Always || s.file != nil {
+		return nil
+	}
+	if err := s.create(); err != nil {
 		return &diskError{fmt.Errorf("buffering the request's body: %w", err)}
 	}
 	return nil
@@ -257,6 +298,9 @@ func (s *spool) freeLocked() {
 	if s.file != nil {
 		tempTotal.Add(int64(s.used) - s.size)
 		s.file.Close()
+		if s.named != nil && (!s.named.Keep || !s.whole) {
+			_ = os.Remove(s.file.Name())
+		}
 	}
 }
 

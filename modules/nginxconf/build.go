@@ -93,39 +93,6 @@ func (a *adapter) settings(s *scope, l *nginxhttp.Location) (*nginxhttp.Location
 	return l, a.content(s, l)
 }
 
-// defaultBodyBuffer is client_body_buffer_size where it is not given.
-const defaultBodyBuffer = 16 << 10
-
-// keptBody is the longest body that $request_body has in s; 0 is that of the
-// block around it.
-func keptBody(s *scope) int64 {
-	_, said := own[string](s, "client_body_in_file_only")
-	switch {
-	case value(s, "client_body_in_file_only", "off") == "clean":
-		return -1 // a body in a file is not in the variable
-	case said, s.kind == inServer:
-		if n := value(s, "client_body_buffer_size", int64(0)); n > 0 {
-			return n
-		}
-		return defaultBodyBuffer
-	}
-	return value(onlyOwn(s), "client_body_buffer_size", int64(0))
-}
-
-// readBodyInFile takes what leaves no files behind.
-func readBodyInFile(a *adapter, d *dir) (any, error) {
-	switch d.args[0] {
-	case "off":
-	case "clean":
-		a.warn(d, "bodies are not put into files; $request_body is empty, as it is with them")
-	case "on":
-		return nil, d.errorf("not translated: bodies are not kept in files with a name: take it out")
-	default:
-		return nil, d.errorf("invalid value %q", d.args[0])
-	}
-	return d.args[0], nil
-}
-
 // content sets what answers the requests of a location.
 func (a *adapter) content(s *scope, l *nginxhttp.Location) error {
 	if answers(s.steps) {

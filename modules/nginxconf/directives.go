@@ -68,6 +68,7 @@ func serverDirectives() map[string][]entry {
 		},
 		"send_timeout":             {{in: inAll, min: 1, max: 1, read: readTime}},
 		"client_body_in_file_only": {{in: inAll, min: 1, max: 1, read: readBodyInFile}},
+		"client_body_temp_path":    {{in: inAll, min: 1, max: 4, read: readTempPath}},
 		"client_body_buffer_size":  {{in: inAll, min: 1, max: 1, read: readSize}},
 		"set_real_ip_from":         {{in: inAll, min: 1, max: 1, multi: true, read: readText}},
 		"real_ip_header":           {{in: inAll, min: 1, max: 1, read: readText}},

@@ -56,7 +56,6 @@ var accepted = map[string]entry{
 	"proxy_headers_hash_bucket_size": moot(inAll, hashTables),
 	"server_names_hash_bucket_size":  moot(inHTTP, hashTables),
 	"client_header_buffer_size":      moot(inHTTP|inServer, caddyBuffers),
-	"client_body_temp_path":          moot(inAll, "temporary files have no name"),
 	"client_body_in_single_buffer":   moot(inAll, caddyBuffers),
 	"proxy_temp_path":                moot(inAll, "responses are not kept in files"),
 	"fastcgi_temp_path":              moot(inAll, "responses are not kept in files"),

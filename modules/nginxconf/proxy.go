@@ -277,10 +277,13 @@ func (a *adapter) reverseProxy(s *scope, l *nginxhttp.Location, p *proxyPass, t 
 		Tries:      value(s, p.option("next_upstream_tries"), 0),
 		Timeout:    duration(s, p.option("next_upstream_timeout")),
 	}
-	if p.grpc || !value(s, "proxy_request_buffering", true) {
+	switch passed := value(s, "proxy_pass_request_body", true); {
+	case p.grpc || passed && !value(s, "proxy_request_buffering", true):
 		next.RequestBuffering = "off"
-	} else {
-		next.RequestBufferSize = value(s, "client_body_buffer_size", int64(0))
+	default:
+		if next.RequestBodyFiles = a.bodyFiles(s); next.RequestBodyFiles == nil || !next.RequestBodyFiles.Always {
+			next.RequestBufferSize = value(s, "client_body_buffer_size", int64(0))
+		}
 	}
 	var err error
 	if next.TransportRaw, err = a.innermost(s, l, p, t); err != nil {

@@ -17,6 +17,7 @@ func proxyDirectives() map[string][]entry {
 		"proxy_cookie_flags":            {{in: inAll, min: 1, max: 4, multi: true, read: readCookieFlags}},
 		"proxy_limit_rate":              {{in: inAll, min: 1, max: 1, read: readRate}},
 		"proxy_pass_request_headers":    {{in: inAll, min: 1, max: 1, read: readFlag}},
+		"proxy_pass_request_body":       {{in: inAll, min: 1, max: 1, read: readFlag}},
 		"proxy_method":                  {{in: inAll, min: 1, max: 1, read: readTemplate}},
 		"proxy_http_version":            {{in: inAll, min: 1, max: 1, read: oneOf("1.0", "1.1")}},
 		"proxy_connect_timeout":         {{in: inAll, min: 1, max: 1, read: readTime}},

@@ -82,6 +82,7 @@ func (a *adapter) message(s *scope, l *nginxhttp.Location, p *proxyPass, t *targ
 		return m, connection, nil
 	}
 	m.DropHeaders = !value(s, "proxy_pass_request_headers", true)
+	m.DropBody = !value(s, "proxy_pass_request_body", true)
 	m.Cookies = cookies(s)
 	if value(s, "proxy_buffering", true) { // nginx's limit is for what it buffers
 		m.LimitRate = template(value(s, "proxy_limit_rate", ""), nil)

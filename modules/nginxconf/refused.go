@@ -33,7 +33,6 @@ var refused = map[string]string{
 	"proxy_cache_key":           "Caddy has no cache: use a cache plugin",
 	"proxy_store":               "responses cannot be stored",
 	"proxy_set_body":            "bodies cannot be replaced",
-	"proxy_pass_request_body":   "bodies are always passed on",
 	"proxy_ssl_ciphers":         "take it out: Go's own choice of ciphers is used",
 	"ssl_ciphers":               "take it out: Go's own choice of ciphers is used",
 	"ssl_ecdh_curve":            "take it out: Go's own choice of curves is used",
@@ -106,7 +105,6 @@ var refused = map[string]string{
 var defaults = map[string]string{
 	"gzip": "off", "gzip_static": "off", "gunzip": "off", "autoindex": "off", "ssi": "off", "expires": "off", "charset": "off",
 	"auth_basic": "off", "auth_request": "off", "satisfy": "all", "mirror": "off", "proxy_cache": "off", "proxy_store": "off",
-	"proxy_pass_request_body": "on", "proxy_ignore_client_abort": "off", "proxy_force_ranges": "off", "underscores_in_headers": "off",
 	"ignore_invalid_headers": "on", "ssl_stapling": "off", "ssl_stapling_verify": "off", "ssl_early_data": "off", "http3": "off",
 	"chunked_transfer_encoding": "on", "etag": "on", "if_modified_since": "exact", "disable_symlinks": "off",
 	"server_name_in_redirect": "off", "ssl": "off", "health_check": "off", "slice": "0",

@@ -148,7 +148,6 @@ const versionVariable = "nginx_version"
 var notOurs = func() map[string]string {
 	reasons := map[string]string{
 		"pipe":                       "pipelined requests are not told apart; take it out",
-		"request_body_file":          "files of bodies have no name; use $request_body",
 		"ssl_session_id":             "Go does not tell it; use $ssl_session_reused",
 		"ssl_ciphers":                "Go does not tell what the client offers; use $ssl_cipher",
 		"ssl_curves":                 "Go does not tell what the client offers; use $ssl_curve",

@@ -6,6 +6,10 @@ package nginxhttp
 import (
 	"io"
 	"net/http"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/caddy-upstream/caddy-upstream/modules/nextupstream"
 )
 
 // keptBody keeps a copy of a request's body for $request_body, unless it is
@@ -38,6 +42,12 @@ func (st *state) keepBody(l *Location) {
 	}
 	st.body = &keptBody{ReadCloser: st.r.Body, limit: l.KeepBody}
 	st.r.Body = st.body
+}
+
+// requestBodyFile is $request_body_file.
+func requestBodyFile(st *state) string {
+	name, _ := caddyhttp.GetVar(st.r.Context(), nextupstream.BodyFileVar).(string)
+	return name
 }
 
 // requestBody is $request_body, which a location without a proxied server does

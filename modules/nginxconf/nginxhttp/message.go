@@ -34,6 +34,9 @@ type Message struct {
 	// Do not send the client's own header fields.
 	DropHeaders bool `json:"drop_headers,omitempty"`
 
+	// Do not send the client's body, nor its length.
+	DropBody bool `json:"drop_body,omitempty"`
+
 	// The method, instead of the client's.
 	Method string `json:"method,omitempty"`
 
@@ -97,6 +100,12 @@ func (t *Message) request(req *http.Request) *http.Request {
 	out.URL = &url.URL{Scheme: req.URL.Scheme, Host: req.URL.Host, Opaque: t.target(st)}
 	if t.Method != "" {
 		out.Method = st.expand(t.Method)
+	}
+	if t.DropBody {
+		if req.Body != nil {
+			_ = req.Body.Close()
+		}
+		out.Body, out.ContentLength, out.Trailer = http.NoBody, 0, nil
 	}
 	out.Header = make(http.Header, len(st.r.Header)+len(t.SetHeaders))
 	if !t.DropHeaders {

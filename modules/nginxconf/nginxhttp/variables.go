@@ -137,6 +137,7 @@ func init() {
 		"request_id":            requestID,
 		"request_completion":    requestCompletion,
 		"request_body":          requestBody,
+		"request_body_file":     requestBodyFile,
 		"request_port":          requestPort,
 		"is_request_port":       isRequestPort,
 		"realpath_root":         realpathRoot,
