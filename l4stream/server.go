@@ -30,7 +30,8 @@ type Server struct {
 	// The names in a TLS client's hello (SNI) that choose this server among those
 	// on the same address: exact, `*.example.com`, `.example.com`, `www.*`, or a
 	// regular expression after `~`, in nginx's order of preference. The first
-	// server of an address takes what fits none.
+	// server of an address takes what fits none. An empty name fits no client: in
+	// front of others it makes {stream.server_name} empty.
 	ServerName []string `json:"server_name,omitempty"`
 
 	// What happens to a session. The order is that of the handlers' phases, and

@@ -4,6 +4,7 @@
 package l4stream
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -27,6 +28,9 @@ const (
 )
 
 func parseServerName(text string) (serverName, error) {
+	if text == "" {
+		return serverName{}, nil // fits nobody: a client without SNI is not one with an empty name
+	}
 	if expr, ok := strings.CutPrefix(text, "~"); ok {
 		re, err := regexp.Compile(expr)
 		if err != nil {
@@ -73,11 +77,14 @@ func (s *Server) readNames() error {
 		}
 		s.names = append(s.names, n)
 	}
+	if len(s.names) == 1 && s.ServerName[0] == "" {
+		return errors.New(`server_name "": expected other names beside the empty one, which fits no client`)
+	}
 	return nil
 }
 
 // firstName is nginx's $server_name: the first name as it is written, without the
-// dot of .name.
+// dot of .name. It may be empty while others are not.
 func (s *Server) firstName() string {
 	if len(s.ServerName) == 0 {
 		return ""

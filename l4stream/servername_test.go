@@ -8,7 +8,7 @@ import "testing"
 func TestAServerIsChosenByNameInNginxsOrder(t *testing.T) {
 	b := &servers{}
 	for _, names := range [][]string{
-		nil, {"www.example.com", "EXACT.org"}, {"*.example.com"}, {".example.org"}, {"www.example.*"}, {"mail.*"},
+		nil, {"www.example.com", "EXACT.org"}, {"*.example.com"}, {"", ".example.org"}, {"www.example.*"}, {"mail.*"},
 		{`~^mail\d+\.`}, {`~^mail.*$`}, {"*.b.example.com"},
 	} {
 		s := &Server{ServerName: names}
@@ -26,7 +26,7 @@ func TestAServerIsChosenByNameInNginxsOrder(t *testing.T) {
 			t.Errorf("byName(%q) = the server of %v, want that of %v", name, got.ServerName, b.list[want].ServerName)
 		}
 	}
-	for _, bad := range []string{"", ".", "*", "*.", "a.*.com", "*.*", "a*", "~("} {
+	for _, bad := range []string{".", "*", "*.", "a.*.com", "*.*", "a*", "~("} {
 		if _, err := parseServerName(bad); err == nil {
 			t.Errorf("parseServerName(%q) is accepted", bad)
 		}
@@ -35,12 +35,28 @@ func TestAServerIsChosenByNameInNginxsOrder(t *testing.T) {
 
 func TestTheNameOfAServerIsTheFirstOfItsNames(t *testing.T) {
 	for want, names := range map[string][]string{
-		"": nil, "app.example.com": {"App.Example.com", "b.example.com"}, "example.com": {".example.com"}, "*.example.com": {"*.example.com"},
+		"app.example.com": {"App.Example.com", "b.example.com"}, "example.com": {".example.com"}, "*.example.com": {"*.example.com"},
 		"www.*": {"www.*"}, `~^A\d+$`: {`~^A\d+$`}, "_": {"_"},
 	} {
-		s := &Session{server: &Server{ServerName: names}}
-		if got, _ := s.placeholder("stream.server_name"); got != want {
-			t.Errorf("$server_name of %q = %q, want %q", names, got, want)
-		}
+		testServerName(t, names, want)
+	}
+	testServerName(t, nil, "")
+	testServerName(t, []string{"", "a.example"}, "")
+}
+
+func testServerName(t *testing.T, names []string, want string) {
+	t.Helper()
+	s := &Session{server: &Server{ServerName: names}}
+	if got, _ := s.placeholder("stream.server_name"); got != want {
+		t.Errorf("$server_name of %q = %q, want %q", names, got, want)
+	}
+}
+
+func TestAServerNeedsANameThatIsNotEmpty(t *testing.T) {
+	if err := (&Server{ServerName: []string{""}}).readNames(); err == nil {
+		t.Error("an empty name alone is accepted")
+	}
+	if err := (&Server{ServerName: []string{"", "a.example"}}).readNames(); err != nil {
+		t.Errorf("an empty name before another: %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/nginxvars/access"
@@ -167,11 +168,8 @@ func (a *adapter) streamApp() (*l4stream.App, error) {
 // buildStream makes the server for the addresses of one mode.
 func (a *adapter) buildStream(v *streamServer, mode streamMode, c *l4stream.Server) error {
 	s := v.scope
-	names, _ := own[[]string](s, "server_name")
-	for _, n := range names {
-		if n != "" {
-			c.ServerName = append(c.ServerName, n)
-		}
+	if names, _ := own[[]string](s, "server_name"); slices.ContainsFunc(names, func(n string) bool { return n != "" }) {
+		c.ServerName = names
 	}
 	c.PrereadBufferSize = value(s, "preread_buffer_size", int64(0))
 	c.PrereadTimeout = duration(s, "preread_timeout")
