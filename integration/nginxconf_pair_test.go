@@ -40,8 +40,10 @@ type pair struct {
 	stream   string   // a stream block
 	requests []string // "GET /path|Name: value|<body"
 	files    map[string]string
+	modified time.Time // of the files, if not now
 	version  string // 1.22 if empty
 	log      string // the log_format, if not the usual one
+	escape   string // of the log_format
 	// mask is what differs from run to run, as times
 	mask *regexp.Regexp
 }
@@ -70,7 +72,7 @@ worker_processes 1;
 events {}
 http {
 	server_tokens off;
-	log_format pair '` + format + `';
+	log_format pair escape=` + cmp.Or(p.escape, "default") + ` '` + format + `';
 	access_log DIR/access.log pair;
 ` + p.http + `
 	server {
@@ -95,6 +97,11 @@ func (p *pair) run(t *testing.T) {
 		}
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
+		}
+		if !p.modified.IsZero() {
+			if err := os.Chtimes(path, p.modified, p.modified); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	b := &pairBackends{}
@@ -254,7 +261,9 @@ func visible(header []testnet.Header, same func(string) string) []string {
 	for _, h := range header {
 		switch name := http.CanonicalHeaderKey(h.Name); {
 		case name == "Location" || name == "Content-Type" || name == "Content-Length" || name == "Set-Cookie" ||
-			name == "Refresh" || name == "Etag" || name == "Last-Modified" || name == "Via" || strings.HasPrefix(name, "X-"):
+			name == "Refresh" || name == "Etag" || name == "Last-Modified" || name == "Via" || strings.HasPrefix(name, "X-"),
+			name == "Www-Authenticate" || name == "Cache-Control" || name == "Retry-After" || name == "Strict-Transport-Security" || name == "Vary",
+			name == "Accept-Ranges" || name == "Content-Range" || strings.HasPrefix(name, "Access-Control-"):
 			out = append(out, name+": "+same(h.Value))
 		}
 	}

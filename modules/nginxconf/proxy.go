@@ -6,6 +6,8 @@ package nginxconf
 import (
 	"encoding/json"
 	"net"
+	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -313,10 +315,19 @@ func intercept(pages []*nginxhttp.ErrorPage) []caddyhttp.ResponseHandler {
 	if codes == nil {
 		return nil
 	}
-	return []caddyhttp.ResponseHandler{{
-		Match: &caddyhttp.ResponseMatcher{StatusCode: codes},
-		Routes: caddyhttp.RouteList{{HandlersRaw: []json.RawMessage{
-			handler("error", caddyhttp.StaticError{StatusCode: "{http.reverse_proxy.status_code}"}),
-		}}},
-	}}
+	var out []caddyhttp.ResponseHandler
+	add := func(codes []int, handlers ...json.RawMessage) {
+		out = append(out, caddyhttp.ResponseHandler{
+			Match: &caddyhttp.ResponseMatcher{StatusCode: codes}, Routes: caddyhttp.RouteList{{HandlersRaw: handlers}},
+		})
+	}
+	fail := handler("error", caddyhttp.StaticError{StatusCode: "{http.reverse_proxy.status_code}"})
+	if i := slices.Index(codes, http.StatusUnauthorized); i >= 0 { // it says how to log in
+		add(codes[i:i+1], handler("copy_response_headers", reverseproxy.CopyResponseHeadersHandler{Include: []string{"Www-Authenticate"}}), fail)
+		codes = slices.DeleteFunc(slices.Clone(codes), func(c int) bool { return c == http.StatusUnauthorized })
+	}
+	if len(codes) > 0 {
+		add(codes, fail)
+	}
+	return out
 }

@@ -4,7 +4,6 @@
 package nginxhttp
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -178,11 +177,7 @@ func escapeLog(v string, ok bool, how string) string {
 	case how == "none":
 		return v
 	case how == "json":
-		b, err := json.Marshal(v)
-		if err != nil {
-			return ""
-		}
-		return string(b[1 : len(b)-1])
+		return escapeJSON(v)
 	case !ok:
 		return "-"
 	}
@@ -203,6 +198,29 @@ func escapeLog(v string, ok bool, how string) string {
 			b.WriteByte(upperhex[c>>4])
 			b.WriteByte(upperhex[c&15])
 		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+// escapeJSON escapes what a string of JSON may not hold, and nothing else.
+func escapeJSON(v string) string {
+	var b strings.Builder
+	for i := range len(v) {
+		c := v[i]
+		switch short := strings.IndexByte("\b\t\n\f\r", c); {
+		case c == '"' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case short >= 0:
+			b.WriteByte('\\')
+			b.WriteByte("btnfr"[short])
+		case c < ' ':
+			b.WriteString(`\u00`)
+			b.WriteByte(upperhex[c>>4])
+			b.WriteByte(upperhex[c&15])
+		default:
 			b.WriteByte(c)
 		}
 	}

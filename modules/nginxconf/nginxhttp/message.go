@@ -151,7 +151,7 @@ func deleteFold(h http.Header, name string) {
 func (t *Message) target(st *state) string {
 	uri := ""
 	if t.URI != "" {
-		uri = st.expand(t.URI)
+		uri = escapeSpaces(st.expand(t.URI))
 	}
 	switch {
 	case t.URI != "" && t.Replaces == "":
@@ -160,6 +160,9 @@ func (t *Message) target(st *state) string {
 		}
 		return uri
 	case t.URI == "" && st.unparsed:
+		if strings.HasPrefix(st.requestURI, "?") {
+			return "/" + st.requestURI
+		}
 		return st.requestURI
 	}
 	path := st.uri

@@ -15,7 +15,7 @@ import (
 // phrases are the status lines as nginx's own pages have them, where they differ
 // from net/http's.
 var phrases = map[int]string{
-	302: "Found", 405: "Not Allowed", 408: "Request Time-out", 413: "Request Entity Too Large",
+	302: "Found", 401: "Authorization Required", 405: "Not Allowed", 408: "Request Time-out", 413: "Request Entity Too Large",
 	414: "Request-URI Too Large", 416: "Requested Range Not Satisfiable",
 	503: "Service Temporarily Unavailable", 504: "Gateway Time-out", 505: "HTTP Version Not Supported",
 }
@@ -89,6 +89,9 @@ func (st *state) errorPage(p *ErrorPage, status int) error {
 // page sends nginx's built-in page for a status.
 func (st *state) page(status int) error {
 	h := st.w.Header()
+	for _, name := range []string{"Accept-Ranges", "Etag", "Last-Modified"} { // of a file that is not sent
+		h.Del(name)
+	}
 	st.errStatus = 0
 	if !hasPage(status) {
 		if status >= 300 && status != http.StatusNotModified {

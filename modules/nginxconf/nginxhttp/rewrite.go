@@ -116,6 +116,7 @@ func (c *Condition) holds(st *state) bool {
 	}
 	if c.regex != nil {
 		m := c.regex.FindStringSubmatch(v)
+		st.captures = capture{}
 		if m != nil {
 			st.matched(capture{c.regex, m})
 		}
@@ -150,7 +151,7 @@ func (st *state) rewrite(l *Location) error {
 		return err
 	}
 	if run.changed {
-		return &jump{uri: st.uri, args: st.args, again: true}
+		return &jump{uri: st.uri, args: st.args, hasArgs: st.hasArgs, again: true}
 	}
 	return nil
 }
@@ -180,7 +181,7 @@ func (st *state) run(steps []*Step, run *rewriting) error {
 			}
 			st.vars[s.Set] = v
 			if s.Set == "args" {
-				st.args = v
+				st.args, st.hasArgs, st.unparsed = v, true, false
 			}
 		case s.Return != 0:
 			return st.answer(s)
@@ -200,6 +201,7 @@ func (st *state) run(steps []*Step, run *rewriting) error {
 func (st *state) replace(s *Step, run *rewriting) error {
 	m := s.regex.FindStringSubmatch(st.uri)
 	if m == nil {
+		st.captures = capture{}
 		return nil
 	}
 	st.matched(capture{s.regex, m})
@@ -213,7 +215,7 @@ func (st *state) replace(s *Step, run *rewriting) error {
 	}
 	st.escaping = false
 	if !s.DropArgs && st.args != "" {
-		if newArgs != "" {
+		if hasArgs {
 			newArgs += "&"
 		}
 		newArgs += st.args
@@ -234,7 +236,7 @@ func (st *state) replace(s *Step, run *rewriting) error {
 	if uri == "" {
 		return statusErr(http.StatusInternalServerError, "the rewritten URI has a zero length")
 	}
-	st.uri, st.args = unescape(uri), newArgs
+	st.uri, st.args, st.hasArgs = unescape(uri), newArgs, st.hasArgs || hasArgs
 	st.unparsed, st.internal = false, true
 	if s.Flag == "break" {
 		st.validLocation = false
@@ -250,6 +252,7 @@ func (st *state) replace(s *Step, run *rewriting) error {
 func (st *state) answer(s *Step) error {
 	switch {
 	case s.Return == 444:
+		st.w.status = 444 // for the log
 		panic(http.ErrAbortHandler)
 	case s.Text == nil && s.Return >= 300:
 		return statusErr(s.Return, "return %d", s.Return)
@@ -259,6 +262,11 @@ func (st *state) answer(s *Step) error {
 	text := ""
 	if s.Text != nil {
 		text = st.expand(*s.Text)
+	}
+	if s.Return == http.StatusOK && !st.whole() {
+		if answered, err := st.condition(entity{}); answered {
+			return err
+		}
 	}
 	h := st.w.Header()
 	if s.Return != http.StatusNoContent {

@@ -101,18 +101,25 @@ func (s *Server) newState(w http.ResponseWriter, r *http.Request) *state {
 
 // begin reads the request line and runs the server's own rules.
 func (st *state) begin() error {
-	line := st.requestURI
-	if i := strings.Index(line, "://"); i > 0 && line[0] != '/' {
-		_, line, _ = strings.Cut(line[i+3:], "/")
-		line = "/" + line
-		st.requestURI = line
+	if !validMethod(st.requestMethod) {
+		return statusErr(http.StatusBadRequest, "the method %q is not in upper case", st.requestMethod)
 	}
+	line := originForm(st.requestURI)
+	st.requestURI = line
 	var err error
-	st.path, st.args, _ = strings.Cut(line, "?")
+	var query bool
+	st.path, st.args, query = strings.Cut(line, "?")
 	st.args, _, _ = strings.Cut(st.args, "#")
+	st.hasArgs = st.args != ""
+	if st.path == "" && query {
+		st.path = "/"
+	}
 	if st.uri, st.quoted, err = normalise(st.path, !st.server.KeepSlashes); err != nil {
 		st.uri = ""
 		return statusErr(http.StatusBadRequest, "%w: %q", err, st.path)
+	}
+	if st.requestMethod == http.MethodTrace || st.requestMethod == http.MethodConnect {
+		return statusErr(http.StatusMethodNotAllowed, "method %s", st.requestMethod)
 	}
 	if re := st.server.nameRegex; re != nil {
 		if m := re.FindStringSubmatch(st.value("host")); m != nil {
@@ -168,12 +175,17 @@ func (st *state) enter(l *Location) error {
 	return err
 }
 
+// startOver forgets the header of a response that is not sent.
+func (st *state) startOver() {
+	clear(st.w.Header())
+	st.w.Header()["Server"] = []string{"Caddy"}
+}
+
 // accel is the redirect that a proxied server has asked for.
 func (st *state) accel() error {
 	to := st.w.accel
 	st.w.accel = ""
-	clear(st.w.Header())
-	st.w.Header()["Server"] = []string{"Caddy"}
+	st.startOver()
 	j := jumpTo(to)
 	if !strings.HasPrefix(to, "@") {
 		j.uri = unescape(j.uri)
@@ -218,13 +230,16 @@ func (st *state) follow(j *jump) error {
 	}
 	if name, ok := strings.CutPrefix(j.uri, "@"); ok {
 		l := st.server.named(name)
+		if st.uri == "" {
+			return statusErr(http.StatusInternalServerError, "no location @%s for a request without a path", name)
+		}
 		if l == nil {
 			return statusErr(http.StatusInternalServerError, "there is no location @%s", name)
 		}
 		err := st.enter(l)
 		return err
 	}
-	st.uri, st.args, st.unparsed = j.uri, j.args, false
+	st.uri, st.args, st.hasArgs, st.unparsed = j.uri, j.args, j.hasArgs, false
 	if !j.again {
 		st.location = &st.server.Location
 		err := st.rewrite(st.location)

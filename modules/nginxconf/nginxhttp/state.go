@@ -28,6 +28,7 @@ type state struct {
 	path          string // the part of requestURI before the question mark
 	uri           string
 	args          string
+	hasArgs       bool // there are arguments, if only empty ones
 	quoted        bool // the request line had escapes
 
 	location  *Location
@@ -59,7 +60,8 @@ type state struct {
 	escaping      bool // captures are escaped: they become part of a URL
 	limited       bool // the size of the body is limited already
 	changes       int
-	errStatus     int // the status that an error page answers with
+	errStatus     int  // the status that an error page answers with
+	okForError    bool // which was 200, whatever has become of it
 }
 
 const stateVar = "nginx.state"
@@ -72,9 +74,11 @@ func stateOf(ctx context.Context) *state {
 
 // jump is an internal redirect, on its way to nginx_server as an error.
 type jump struct {
-	uri   string // the path, or @name
-	args  string
-	again bool // a changed path of the same request: rewrite ... last
+	uri  string // the path, or @name
+	args string
+	// hasArgs: there are arguments, if only empty ones
+	hasArgs bool
+	again   bool // a changed path of the same request: rewrite ... last
 }
 
 func (j *jump) Error() string { return "internal redirect to " + j.uri }
@@ -89,8 +93,8 @@ func jumpTo(target string) *jump {
 	if strings.HasPrefix(target, "@") {
 		return &jump{uri: target}
 	}
-	uri, args, _ := strings.Cut(target, "?")
-	return &jump{uri: uri, args: args}
+	uri, args, has := strings.Cut(target, "?")
+	return &jump{uri: uri, args: args, hasArgs: has}
 }
 
 // expand puts placeholders in.

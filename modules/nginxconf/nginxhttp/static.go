@@ -82,10 +82,10 @@ func (s *Static) index(st *state) error {
 	for i, name := range names {
 		name = st.expand(name)
 		if strings.HasPrefix(name, "/") && i == len(names)-1 {
-			return &jump{uri: name, args: st.args}
+			return &jump{uri: name, args: st.args, hasArgs: st.hasArgs}
 		}
 		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
-			return &jump{uri: st.uri + name, args: st.args}
+			return &jump{uri: st.uri + name, args: st.args, hasArgs: st.hasArgs}
 		}
 	}
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
@@ -121,19 +121,7 @@ func (s *Static) serve(st *state, w http.ResponseWriter, r *http.Request) error 
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		return statusErr(http.StatusMethodNotAllowed, "method %s", r.Method)
 	}
-	h := w.Header()
-	h.Set("Content-Type", st.contentType())
-	h.Set("Etag", `"`+strconv.FormatInt(info.ModTime().Unix(), 16)+"-"+strconv.FormatInt(info.Size(), 16)+`"`)
-	if st.errStatus > 0 { // an error page is sent whole
-		h.Set("Content-Length", strconv.FormatInt(info.Size(), 10))
-		w.WriteHeader(st.errStatus)
-		if r.Method != http.MethodHead {
-			_, err = f.WriteTo(w)
-		}
-		return err
-	}
-	http.ServeContent(w, r, name, info.ModTime(), f)
-	return nil
+	return st.sendFile(f, info)
 }
 
 // escapeKept escapes the path of a redirect and leaves its arguments.
@@ -194,14 +182,8 @@ func (t *TryFiles) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyh
 		n, _ := strconv.Atoi(code)
 		return statusErr(n, "try_files")
 	}
-	path, args, has := strings.Cut(t.Else, "?")
-	if strings.HasPrefix(path, "@") {
-		return &jump{uri: path}
-	}
-	j := &jump{uri: st.expand(path), args: st.args}
-	if has {
-		j.args = st.expand(args)
-	}
+	j := jumpTo(st.expand(t.Else))
+	j.hasArgs = true // empty ones if none are written
 	return j
 }
 

@@ -10,6 +10,30 @@ import (
 
 var errURI = errors.New("invalid request URI")
 
+// originForm is a request target without the scheme and host of the absolute
+// form. A target without a path may be left with its arguments alone.
+func originForm(target string) string {
+	i := strings.Index(target, "://")
+	if i <= 0 || target[0] == '/' {
+		return target
+	}
+	rest := target[i+len("://"):]
+	if end := strings.IndexAny(rest, "/?"); end >= 0 {
+		return rest[end:]
+	}
+	return "/"
+}
+
+// validMethod reports whether nginx reads a method.
+func validMethod(method string) bool {
+	for i := range len(method) {
+		if c := method[i]; (c < 'A' || c > 'Z') && c != '_' && c != '-' {
+			return false
+		}
+	}
+	return method != ""
+}
+
 // normalise turns the path of a request line into nginx's $uri: escapes are
 // decoded, dot segments resolved and, if merge, slashes merged. quoted reports
 // that there were escapes.
@@ -92,6 +116,11 @@ func escapeURI(s string) string {
 	return escape(s, func(c byte) bool {
 		return c <= ' ' || c >= 0x7f || strings.IndexByte("#%?\"<>\\^`{|}", c) >= 0
 	})
+}
+
+// escapeSpaces escapes what would end a target, or the line, before its time.
+func escapeSpaces(s string) string {
+	return escape(s, func(c byte) bool { return c <= ' ' || c == 0x7f })
 }
 
 // escapeArgs escapes a captured text that becomes part of the arguments.

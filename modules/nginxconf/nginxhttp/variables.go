@@ -58,7 +58,7 @@ func (st *state) variable(name string) (string, bool) {
 	}
 	if f := builtin[name]; f != nil {
 		v := f(st)
-		return v, v != "" || neverUnset[name]
+		return v, v != "" || neverUnset[name] || st.emptyOnly(name)
 	}
 	for _, p := range prefixed {
 		if rest, ok := strings.CutPrefix(name, p.prefix); ok && rest != "" {
@@ -93,7 +93,22 @@ func (st *state) defined(name string) (string, bool) {
 }
 
 // neverUnset are variables that have a value even when it is empty.
-var neverUnset = map[string]bool{"is_args": true, "uri": true, "document_uri": true, "http2": true, "http3": true, "request_completion": true}
+var neverUnset = map[string]bool{
+	"is_args": true, "http2": true, "http3": true, "request_completion": true,
+	"host": true, "https": true, "server_name": true, "document_root": true, "request_filename": true,
+}
+
+// emptyOnly reports whether a variable of the request line is empty rather than
+// missing.
+func (st *state) emptyOnly(name string) bool {
+	switch name {
+	case "uri", "document_uri":
+		return st.path != "" // the path has been looked at
+	case "args", "query_string":
+		return st.hasArgs
+	}
+	return false
+}
 
 // builtin are the variables with a fixed name.
 var builtin map[string]func(*state) string
@@ -133,7 +148,7 @@ func init() {
 		"time_iso8601":          func(*state) string { return time.Now().Format("2006-01-02T15:04:05-07:00") },
 		"pid":                   func(*state) string { return strconv.Itoa(os.Getpid()) },
 		"status":                status,
-		"body_bytes_sent":       func(st *state) string { return strconv.FormatInt(st.w.size, 10) },
+		"body_bytes_sent":       func(st *state) string { return strconv.FormatInt(st.w.bodySize(), 10) },
 		"request_id":            requestID,
 		"request_completion":    requestCompletion,
 		"request_body":          requestBody,
@@ -148,8 +163,6 @@ func init() {
 		"upstream_cache_status": unset,
 		"ssl_client_verify":     sslClientVerify,
 		"http_host":             func(st *state) string { return st.r.Host },
-		"http_x_forwarded_for":  func(st *state) string { return strings.Join(st.r.Header["X-Forwarded-For"], ", ") },
-		"http_cookie":           func(st *state) string { return strings.Join(st.r.Header["Cookie"], "; ") },
 		"proxy_add_x_forwarded_for": func(st *state) string {
 			if v := st.r.Header["X-Forwarded-For"]; len(v) > 0 {
 				return strings.Join(v, ", ") + ", " + remoteAddr(st)
@@ -169,7 +182,7 @@ var prefixed = []struct {
 	get    func(st *state, name string) (string, bool)
 }{
 	{"arg_", func(st *state, name string) (string, bool) { return argument(st.args, name) }},
-	{"http_", func(st *state, name string) (string, bool) { return field(st.r.Header, name) }},
+	{"http_", requestField},
 	{"cookie_", func(st *state, name string) (string, bool) { return cookie(st.r.Header["Cookie"], name) }},
 	{"sent_http_", func(st *state, name string) (string, bool) { return field(st.w.Header(), name) }},
 	{"upstream_http_", func(st *state, name string) (string, bool) {
@@ -181,6 +194,14 @@ var prefixed = []struct {
 	{"upstream_cookie_", upstreamCookie},
 	{"proxy_protocol_tlv_", proxyTLV},
 	{"upstream_", upstreamValue},
+}
+
+// requestField returns a header field of the request.
+func requestField(st *state, name string) (string, bool) {
+	if v := st.r.Header["Cookie"]; name == "cookie" && v != nil {
+		return strings.Join(v, "; "), true
+	}
+	return field(st.r.Header, name)
 }
 
 // field returns a header field by its name in lower case with underscores.
@@ -238,7 +259,8 @@ func upstreamValue(st *state, name string) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	return fmt.Sprint(v), true
+	text := fmt.Sprint(v)
+	return text, text != ""
 }
 
 // unset is a variable of what cannot happen here: HTTP/3, early data, caches.
@@ -298,7 +320,7 @@ func isArgs(st *state) string {
 }
 
 func requestLine(st *state) string {
-	return st.requestMethod + " " + st.requestURI + " " + protocol(st.r)
+	return st.requestMethod + " " + st.r.RequestURI + " " + protocol(st.r)
 }
 
 func protocol(r *http.Request) string {
@@ -391,8 +413,11 @@ func portOf(addr string) string {
 }
 
 func status(st *state) string {
-	if st.w.status == 0 {
+	switch {
+	case st.w.status == 0:
 		return "000"
+	case st.okForError:
+		return "200"
 	}
 	return strconv.Itoa(st.w.status)
 }

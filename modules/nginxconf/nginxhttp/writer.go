@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -28,6 +29,7 @@ type writer struct {
 
 	flushed  bool // somebody wanted the client to have what there is
 	hijacked bool
+	upgraded atomic.Int64 // bytes sent after the connection was taken over
 }
 
 func newWriter(w http.ResponseWriter, st *state) *writer {
@@ -56,13 +58,10 @@ func (w *writer) WriteHeader(status int) {
 	if _, ok := h["Server"]; !ok {
 		h["Server"] = []string{"Caddy"}
 	}
-	if l := w.st.location; l != nil {
-		for _, a := range l.AddHeaders {
-			if a.Always || adds(status) {
-				if v := w.st.expand(a.Value); v != "" {
-					h[a.Name] = append(h[a.Name], v)
-				}
-			}
+	w.addHeaders(status)
+	if status != http.StatusOK && status != http.StatusPartialContent && status != http.StatusNotModified {
+		if _, err := http.ParseTime(h.Get("Last-Modified")); err == nil {
+			h.Del("Last-Modified")
 		}
 	}
 	if _, ok := h["Content-Type"]; !ok {
@@ -71,6 +70,29 @@ func (w *writer) WriteHeader(status int) {
 	w.status = status
 	w.pace = w.st.limitRate()
 	w.ResponseWriter.WriteHeader(status)
+}
+
+// addHeaders adds what add_header says for a status.
+func (w *writer) addHeaders(status int) {
+	if w.st.location == nil {
+		return
+	}
+	for _, a := range w.st.location.AddHeaders {
+		if a.Always || adds(status) {
+			a.add(w.Header(), w.st.expand(a.Value))
+		}
+	}
+}
+
+// add adds the field to a header. There is one ETag and one Last-Modified: they
+// are replaced, or taken out by an empty value.
+func (a *AddHeader) add(h http.Header, v string) {
+	if strings.EqualFold(a.Name, "ETag") || strings.EqualFold(a.Name, "Last-Modified") {
+		deleteFold(h, a.Name)
+	}
+	if v != "" {
+		h[a.Name] = append(h[a.Name], v)
+	}
 }
 
 // adds reports whether add_header without always is for this status.
@@ -179,8 +201,29 @@ func (w *writer) FlushError() error {
 // Hijack implements http.Hijacker.
 func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.hijacked = true
-	return http.NewResponseController(w.ResponseWriter).Hijack() //nolint:bodyclose
+	c, rw, err := http.NewResponseController(w.ResponseWriter).Hijack() //nolint:bodyclose
+	if err != nil {
+		return c, rw, err
+	}
+	return upgradedConn{c, &w.upgraded}, rw, nil
 }
+
+// upgradedConn counts what is sent to the client of an upgraded connection. It
+// has no CloseWrite: as in nginx the end of one side is that of the connection.
+type upgradedConn struct {
+	net.Conn
+	sent *atomic.Int64
+}
+
+// Write implements net.Conn.
+func (c upgradedConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.sent.Add(int64(n))
+	return n, err
+}
+
+// bodySize is how many bytes the client has got without the header.
+func (w *writer) bodySize() int64 { return w.size + w.upgraded.Load() }
 
 // began reports whether the client has got a header already.
 func (w *writer) began() bool { return w.status != 0 }
