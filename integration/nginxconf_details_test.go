@@ -21,6 +21,21 @@ import (
 // detailPairs are configurations with details that people's own have.
 var detailPairs = []pair{
 	{
+		name:   "names of servers: a dot at the end, and groups of the name that has matched only",
+		server: `return 200 "front $host $1";`,
+		more: `server { listen FRONT; server_name example.com .example.org "~^www\d+\.(example)\.(com|org)$"; return 200 "$server_name $host $1 $2"; }
+			server { listen FRONT; server_name ~^(?<who>.+)\.tenant\.net$ static.tenant.net; return 200 "tenant $who $1"; } server { listen FRONT; server_name www.*; return 200 "www $host"; } server { listen FRONT; server_name ""; return 200 "empty [$host]"; }`,
+		requests: []string{
+			"GET /|Host: example.com", "GET /|Host: example.com.", "GET /|Host: EXAMPLE.com.:81", "GET /|Host: a.example.org.", "GET /|Host: www1.example.com", "GET /|Host: WWW1.example.com.", "GET /|Host: www1.example.org",
+			"GET /|Host: acme.tenant.net.", "GET /|Host: static.tenant.net", "GET /|Host: www.", "GET /|Host: www.x", "GET /|Host: www.x.y.", "GET /|Host: front.example.", "GET /|Host: nothing.", "GET /|Host: [::1]:80",
+		},
+	},
+	{
+		name:     "groups of the name of a server that is alone",
+		server:   `server_name front.example "~^(?<sub>\w+)\.example$" *.front.example; location / { return 200 "$sub $1 $host"; }`,
+		requests: []string{"GET /", "GET /|Host: acme.example.", "GET /|Host: a.front.example", "GET /|Host: other", "GET /|Host: ACME.example:80"},
+	},
+	{
 		name: "conditions of requests for files",
 		server: `root DIR/www; add_header X-A 1; add_header X-Always 2 always; error_page 412 /412; location = /412 { return 200 "own 412"; } location / { } location /text { return 200 "text"; }
 			location /e { error_page 404 =200 /a.txt; return 404; } location /f { error_page 404 /a.txt; return 404; }`,

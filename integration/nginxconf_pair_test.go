@@ -41,9 +41,9 @@ type pair struct {
 	requests []string // "GET /path|Name: value|<body"
 	files    map[string]string
 	modified time.Time // of the files, if not now
-	version  string // 1.22 if empty
-	log      string // the log_format, if not the usual one
-	escape   string // of the log_format
+	version  string    // 1.22 if empty
+	log      string    // the log_format, if not the usual one
+	escape   string    // of the log_format
 	// mask is what differs from run to run, as times
 	mask *regexp.Regexp
 }

@@ -4,6 +4,7 @@
 package nginxconf
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,7 +48,32 @@ func (Adapter) Adapt(body []byte, options map[string]any) ([]byte, []caddyconfig
 		return nil, a.warnings, err
 	}
 	out, err := json.Marshal(config)
-	return out, a.warnings, err
+	return readable(out), a.warnings, err
+}
+
+// readable is a JSON text with <, > and & as people write them, which
+// encoding/json escapes for the sake of HTML.
+func readable(text []byte) []byte {
+	out := make([]byte, 0, len(text))
+	for len(text) > 0 {
+		n := 1
+		if text[0] == '\\' {
+			n = 2
+		}
+		switch {
+		case bytes.HasPrefix(text, []byte(`\u003c`)):
+			out, n = append(out, '<'), 6
+		case bytes.HasPrefix(text, []byte(`\u003e`)):
+			out, n = append(out, '>'), 6
+		case bytes.HasPrefix(text, []byte(`\u0026`)):
+			out, n = append(out, '&'), 6
+		default:
+			n = min(n, len(text))
+			out = append(out, text[:n]...)
+		}
+		text = text[n:]
+	}
+	return out
 }
 
 // adapter is one translation.

@@ -128,3 +128,13 @@ func TestVariablesBecomePlaceholders(t *testing.T) {
 		t.Errorf("want -, got +\n%s", diff)
 	}
 }
+
+func TestTheConfigurationIsNotEscapedForHTML(t *testing.T) {
+	for in, want := range map[string]string{
+		`"a\u003cb\u003e\u0026"`: `"a<b>&"`, `"\\u003c"`: `"\\u003c"`, `"\\\u003c"`: `"\\<"`, `"\u00e9\n\""`: `"\u00e9\n\""`, `"\`: `"\`,
+	} {
+		if got := string(readable([]byte(in))); got != want {
+			t.Errorf("readable(%s) = %s, want %s", in, got, want)
+		}
+	}
+}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -183,8 +182,7 @@ func (a *adapter) usesAny(names []string) bool {
 type named struct {
 	v    *vhost
 	rank int    // 0 whole, 1 *.x, 2 x.*, 3 regular expression
-	text string // for the order: longer ones first
-	expr string // of vars_regexp; empty: host matcher
+	text string // as the matcher nginx_host has it
 }
 
 // names lists how the servers of a socket are told apart, in nginx's order.
@@ -209,7 +207,7 @@ func (a *adapter) names(s *socket) []named {
 			return x.rank - y.rank
 		}
 		if x.rank == 1 || x.rank == 2 {
-			return len(y.text) - len(x.text)
+			return len(y.text) - len(x.text) // longer ones first
 		}
 		return 0
 	})
@@ -219,27 +217,24 @@ func (a *adapter) names(s *socket) []named {
 func nameRules(v *vhost, n serverName) []named {
 	switch {
 	case n.regex:
-		return []named{{v, 3, n.text, n.text}}
-	case n.text == "" || n.text == "_" || n.text == "-":
-		if n.text != "" {
-			return nil
-		}
-		return []named{{v, 0, "", "^$"}}
+		return []named{{v, 3, "~" + n.text}}
+	case n.text == "_" || n.text == "-":
+		return nil
 	case strings.HasPrefix(n.text, "*."):
-		return []named{{v, 1, n.text[1:], `^.+` + regexp.QuoteMeta(n.text[1:]) + `$`}}
+		return []named{{v, 1, n.text}}
 	case strings.HasPrefix(n.text, "."):
-		return []named{{v, 0, n.text[1:], ""}, {v, 1, n.text, `^.+` + regexp.QuoteMeta(n.text) + `$`}}
+		return []named{{v, 0, n.text[1:]}, {v, 1, "*" + n.text}}
 	case strings.HasSuffix(n.text, ".*"):
-		return []named{{v, 2, n.text, `^` + regexp.QuoteMeta(n.text[:len(n.text)-1]) + `[^.].*$`}}
+		return []named{{v, 2, n.text}}
 	}
-	return []named{{v, 0, n.text, ""}}
+	return []named{{v, 0, n.text}}
 }
 
 // routes makes the routes that choose the server block.
 func (a *adapter) routes(s *socket, srv *caddyhttp.Server) error {
 	handlers := map[*vhost]json.RawMessage{}
 	for _, v := range s.vhosts {
-		h, err := a.vhostHandler(v)
+		h, err := a.vhostHandler(v, len(s.vhosts) == 1)
 		if err != nil {
 			return err
 		}
@@ -249,11 +244,11 @@ func (a *adapter) routes(s *socket, srv *caddyhttp.Server) error {
 		srv.Routes = caddyhttp.RouteList{{HandlersRaw: []json.RawMessage{handlers[s.def]}}}
 		return nil
 	}
-	rules := mergeExact(a.names(s))
-	for len(rules) > 0 && rules[len(rules)-1].v == s.def {
-		rules = rules[:len(rules)-1] // it gets the rest anyway
+	rules := merge(a.names(s))
+	if n := len(rules); n > 0 && rules[n-1].v == s.def && !rules[n-1].groups() {
+		rules = rules[:n-1] // it gets the rest anyway
 	}
-	if !slices.ContainsFunc(rules, func(r rule) bool { return r.expr != "" }) {
+	if !slices.ContainsFunc(rules, func(r rule) bool { return r.patterns }) {
 		rules = slices.DeleteFunc(rules, func(r rule) bool { return r.v == s.def })
 	}
 	uses := map[*vhost]int{s.def: 1}
@@ -281,47 +276,53 @@ func (a *adapter) routes(s *socket, srv *caddyhttp.Server) error {
 	return nil
 }
 
-// rule is a route for one server: hosts, or an expression.
+// rule is a route for one server.
 type rule struct {
-	v     *vhost
-	hosts []string
-	expr  string
+	v        *vhost
+	names    []string
+	patterns bool // some are not whole names
 }
 
-// mergeExact puts the whole names of a server into one rule.
-func mergeExact(names []named) []rule {
+// groups reports whether a name may make variables.
+func (r rule) groups() bool {
+	return slices.ContainsFunc(r.names, func(n string) bool { return strings.HasPrefix(n, "~") })
+}
+
+// merge puts names into one rule as far as their order allows it: the whole
+// names of a server, of which none hides another, and those that stand together.
+func merge(names []named) []rule {
 	var out []rule
-	at := map[*vhost]int{}
+	whole := map[*vhost]int{}
 	for _, n := range names {
-		if n.expr != "" {
-			out = append(out, rule{v: n.v, expr: n.expr})
-			continue
+		at, ok := whole[n.v]
+		if n.rank > 0 {
+			at = len(out) - 1
+			ok = at >= 0 && out[at].v == n.v
 		}
-		if i, ok := at[n.v]; ok {
-			out[i].hosts = append(out[i].hosts, n.text)
-			continue
+		if !ok {
+			at = len(out)
+			out = append(out, rule{v: n.v})
 		}
-		at[n.v] = len(out)
-		out = append(out, rule{v: n.v, hosts: []string{n.text}})
+		if n.rank == 0 {
+			whole[n.v] = at
+		}
+		out[at].names = append(out[at].names, n.text)
+		out[at].patterns = out[at].patterns || n.rank > 0
 	}
 	return out
 }
 
 func (r rule) matcher() caddy.ModuleMap {
-	if r.expr == "" {
-		return caddy.ModuleMap{"host": caddyconfig.JSON(r.hosts, nil)}
-	}
-	return caddy.ModuleMap{"vars_regexp": caddyconfig.JSON(map[string]any{
-		"{http.request.host}": map[string]string{"pattern": "(?i)" + r.expr},
-	}, nil)}
+	return caddy.ModuleMap{"nginx_host": caddyconfig.JSON(nginxhttp.Host{Names: r.names}, nil)}
 }
 
-// vhostHandler makes the handler of a server block.
-func (a *adapter) vhostHandler(v *vhost) (json.RawMessage, error) {
+// vhostHandler makes the handler of a server block. alone: no matcher has looked
+// at the name of requests.
+func (a *adapter) vhostHandler(v *vhost, alone bool) (json.RawMessage, error) {
 	h := &nginxhttp.Server{KeepSlashes: !value(v.scope, "merge_slashes", true)}
-	for _, n := range v.names {
-		if n.regex && h.ServerNameRegex == "" {
-			h.ServerNameRegex = n.text
+	if alone && slices.ContainsFunc(v.names, func(n serverName) bool { return n.regex }) {
+		for _, r := range merge(a.names(&socket{vhosts: []*vhost{v}})) {
+			h.Names = append(h.Names, r.names...)
 		}
 	}
 	if first := v.names[0]; !first.regex {

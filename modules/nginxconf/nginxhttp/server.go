@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 	"time"
 
@@ -25,8 +24,10 @@ type Server struct {
 	// The value of $server_name: the first name of the server.
 	ServerName string `json:"server_name,omitempty"`
 
-	// A regular expression that the host matches; its groups become variables.
-	ServerNameRegex string `json:"server_name_regex,omitempty"`
+	// The names of the server, as those of the matcher nginx_host, if no such
+	// matcher has chosen it and the groups of a regular expression among them are
+	// to become variables.
+	Names []string `json:"names,omitempty"`
 
 	// Files with the authorities of clients whose certificates TLS lets through
 	// unverified, for $ssl_client_verify: nginx's `ssl_verify_client optional_no_ca`.
@@ -38,7 +39,7 @@ type Server struct {
 	Location
 
 	clientCAs *x509.CertPool
-	nameRegex *regexp.Regexp
+	names     serverNames
 	values    *App
 	logger    *zap.Logger
 }
@@ -61,10 +62,8 @@ func (s *Server) Provision(ctx caddy.Context) error {
 	if s.clientCAs, err = certPool(s.ClientCAs); err != nil {
 		return fmt.Errorf("client_cas: %w", err)
 	}
-	if s.ServerNameRegex != "" {
-		if s.nameRegex, err = regexp.Compile(s.ServerNameRegex); err != nil {
-			return fmt.Errorf("server_name_regex: %w", err)
-		}
+	if s.names, err = newServerNames(s.Names); err != nil {
+		return err
 	}
 	return s.provision(ctx, nil)
 }
@@ -121,11 +120,11 @@ func (st *state) begin() error {
 	if st.requestMethod == http.MethodTrace || st.requestMethod == http.MethodConnect {
 		return statusErr(http.StatusMethodNotAllowed, "method %s", st.requestMethod)
 	}
-	if re := st.server.nameRegex; re != nil {
-		if m := re.FindStringSubmatch(st.value("host")); m != nil {
-			st.matched(capture{re, m})
-		}
+	named, ok := caddyhttp.GetVar(st.r.Context(), nameVar).(capture)
+	if !ok {
+		named, _ = st.server.names.match(requestHost(st.r))
 	}
+	st.matched(named)
 	err = st.rewrite(&st.server.Location)
 	if j, ok := errors.AsType[*jump](err); ok && j.again {
 		return nil // the choice of a location comes next anyway

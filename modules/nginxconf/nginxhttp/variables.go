@@ -340,19 +340,10 @@ func https(st *state) string {
 // host is the name in the request, in lower case and without port, or that of
 // the server.
 func host(st *state) string {
-	h := strings.ToLower(st.r.Host)
-	if h == "" {
+	if st.r.Host == "" {
 		return st.server.ServerName
 	}
-	if strings.HasPrefix(h, "[") {
-		if end := strings.IndexByte(h, ']'); end > 0 {
-			return h[:end+1]
-		}
-	}
-	if i := strings.LastIndexByte(h, ':'); i >= 0 {
-		h = h[:i]
-	}
-	return strings.TrimSuffix(h, ".")
+	return requestHost(st.r)
 }
 
 func hostname(*state) string {
