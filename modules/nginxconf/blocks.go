@@ -89,10 +89,10 @@ func (a *adapter) addVariable(d *dir, arg string, v *nginxhttp.Variable) error {
 	}
 	warnings, err := v.Check()
 	if err != nil {
-		return d.errorf("%v", err)
+		return d.errorf("%s", ofDirective(err.Error()))
 	}
 	for _, w := range warnings {
-		a.warn(d, "%s", w)
+		a.warn(d, "%s", ofDirective(w))
 	}
 	a.variables[name] = v
 	return nil
@@ -137,6 +137,15 @@ func (a *adapter) splitBlock(_ *scope, d *dir) error {
 	return a.addVariable(d, d.args[1], &nginxhttp.Variable{Split: &s.Split})
 }
 
+// ofDirective is a text of one of our packages without the package's name: that
+// of the directive stands before it.
+func ofDirective(text string) string {
+	for _, pkg := range []string{"geo: ", "splitclients: ", "nginxmap: ", "access: "} {
+		text = strings.TrimPrefix(text, pkg)
+	}
+	return text
+}
+
 // noteValues remembers what a variable may be, for a proxy_pass to it.
 func (a *adapter) noteValues(arg string, values []string) {
 	name := strings.ToLower(strings.TrimPrefix(arg, "$"))
@@ -165,7 +174,7 @@ func (a *adapter) typesBlock(s *scope, d *dir) error {
 func (a *adapter) accessRule(s *scope, d *dir) error {
 	r := access.Rule{Allow: d.name == "allow", Match: d.args[0]}
 	if _, err := access.New([]access.Rule{r}); err != nil {
-		return d.errorf("%v", err)
+		return d.errorf("%s", ofDirective(err.Error()))
 	}
 	s.lists["access"] = append(s.lists["access"], r)
 	return nil

@@ -4,6 +4,8 @@
 package nginxconf
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strconv"
@@ -71,13 +73,13 @@ func (a *adapter) listen(s *scope, d *dir) error {
 func listenAddress(s string, ipv6only bool) (address, port string, err error) {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
 		if path == "" {
-			return "", "", errNumber
+			return "", "", errors.New("unix: without a path")
 		}
 		return "unix/" + path, "", nil
 	}
 	if n, err := strconv.Atoi(s); err == nil {
 		if n < 1 || n > 65535 {
-			return "", "", errNumber
+			return "", "", fmt.Errorf("invalid port %s", s)
 		}
 		return "tcp4/0.0.0.0:" + s, s, nil
 	}

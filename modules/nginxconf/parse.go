@@ -71,24 +71,36 @@ func parse(body []byte, name string) (dirs []*dir, comments []string, err error)
 	return dirs, c.comments, c.err
 }
 
-// terminated looks for directives that a brace ends: the parser overlooks them
-// where it does not know the directive.
+// terminated looks for what the parser overlooks: directives that a brace ends,
+// where it does not know the directive, conditions without parentheses, and a
+// byte order mark.
 func terminated(text, name string) (err error) {
-	words := 0
+	if strings.HasPrefix(text, "\ufeff") {
+		return fmt.Errorf("%s:1: the file begins with a byte order mark: save it without", shown(name))
+	}
+	var words []string
 	for t := range crossplane.Lex(strings.NewReader(text)) {
 		switch {
 		case t.Error != nil || !t.IsQuoted && strings.HasPrefix(t.Value, "#"):
 		case t.IsQuoted || t.Value != ";" && t.Value != "{" && t.Value != "}":
-			words++
-		case t.Value == "}" && words > 0 && err == nil:
+			words = append(words, t.Value)
+		case t.Value == "}" && len(words) > 0 && err == nil:
 			err = fmt.Errorf("%s:%d: unexpected \"}\": the directive before it is not terminated by \";\"", shown(name), t.Line)
-		case t.Value != "}" && words == 0 && err == nil:
+		case t.Value != "}" && len(words) == 0 && err == nil:
 			err = fmt.Errorf("%s:%d: unexpected %q", shown(name), t.Line, t.Value)
+		case t.Value == "{" && words[0] == "if" && !inParentheses(words[1:]) && err == nil:
+			err = fmt.Errorf("%s:%d: if: invalid condition %q: expected parentheses around it", shown(name), t.Line, strings.Join(words[1:], " "))
 		default:
-			words = 0
+			words = nil
 		}
 	}
 	return err
+}
+
+// inParentheses reports whether words stand in parentheses, which the parser does
+// not ask for.
+func inParentheses(words []string) bool {
+	return len(words) > 0 && strings.HasPrefix(words[0], "(") && strings.HasSuffix(words[len(words)-1], ")")
 }
 
 func parseErrors(payload *crossplane.Payload, name string) error {

@@ -191,7 +191,7 @@ func (a *adapter) proxyVariable(s *scope, l *nginxhttp.Location, p *proxyPass) e
 		return p.at.errorf("a host that is made of several variables is not translated: use one variable of map, set or split_clients")
 	}
 	name, _ := variableAt(p.host)
-	values, known := a.valuesOf(strings.ToLower(name), 0)
+	values, known := a.valuesOf("", strings.ToLower(name), 0)
 	if !known {
 		for _, g := range a.order {
 			values = append(values, g.name)
@@ -248,9 +248,10 @@ func (a *adapter) reachable(v string) bool {
 	return err != nil || net.ParseIP(host) != nil || a.resolves
 }
 
-// valuesOf lists what a variable may be, if that is known.
-func (a *adapter) valuesOf(name string, depth int) (values []string, known bool) {
-	from, ok := a.possible[name]
+// valuesOf lists what a variable may be, if that is known; space stands before
+// the names of the variables of stream.
+func (a *adapter) valuesOf(space, name string, depth int) (values []string, known bool) {
+	from, ok := a.possible[space+name]
 	if !ok || depth > 4 {
 		return nil, false
 	}
@@ -263,7 +264,7 @@ func (a *adapter) valuesOf(name string, depth int) (values []string, known bool)
 			return nil, false
 		}
 		inner, _ := variableAt(v)
-		more, ok := a.valuesOf(strings.ToLower(inner), depth+1)
+		more, ok := a.valuesOf(space, strings.ToLower(inner), depth+1)
 		if !ok {
 			return nil, false
 		}

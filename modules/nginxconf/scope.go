@@ -122,10 +122,13 @@ func (a *adapter) directive(s *scope, d *dir) error {
 	}
 	switch {
 	case found == nil && len(table[d.name]) > 0:
-		return d.errorf("it is not allowed in %s, or not translated there: move it or take it out", contextNames[s.kind])
+		return d.errorf("it is not allowed in %s, or not translated there, but in %s: move it or take it out", contextNames[s.kind], allowedIn(d.name))
 	case found == nil && familyAdvice(d.name) != "":
 		return d.errorf("not translated: %s", familyAdvice(d.name))
 	case found == nil:
+		if meant := similar(d.name, s.kind); meant != "" {
+			return d.errorf("unknown: is %s meant?", meant)
+		}
 		return d.errorf("unknown or not translated: take it out, or configure what it does in Caddy")
 	case found.advice != "" && len(d.args) == 1 && defaults[d.name] == d.args[0]:
 		return nil // it says what is so anyway

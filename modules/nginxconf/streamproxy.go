@@ -51,7 +51,7 @@ func (a *adapter) streamTarget(p *l4stream.ProxyPass, d *dir) error {
 		return nil
 	}
 	name, _ := variableAt(text)
-	values, known := a.valuesOf("stream."+strings.ToLower(name), 0)
+	values, known := a.valuesOf("stream.", strings.ToLower(name), 0)
 	if !isVariable(text) || !known {
 		return d.errorf("the values of %s are not known here: use one variable of map, set or split_clients", text)
 	}

@@ -4,7 +4,9 @@
 package nginxconf
 
 import (
+	"errors"
 	"regexp"
+	"regexp/syntax"
 	"strconv"
 	"strings"
 
@@ -125,7 +127,10 @@ func (a *adapter) defines(d *dir, arg string) (string, error) {
 func (a *adapter) regex(d *dir, expr string) error {
 	re, err := regexp.Compile(expr)
 	if err != nil {
-		return d.errorf("regular expression %q: %v; look-around and back references of PCRE are not available: write it without", expr, err)
+		if e, ok := errors.AsType[*syntax.Error](err); ok && (e.Code == syntax.ErrInvalidPerlOp || e.Code == syntax.ErrInvalidEscape) {
+			return d.errorf("regular expression %q: %v; look-around and back references of PCRE are not available: write it without", expr, err)
+		}
+		return d.errorf("regular expression %q: %v", expr, err)
 	}
 	for _, n := range re.SubexpNames() {
 		if n != "" {
