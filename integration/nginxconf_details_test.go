@@ -36,6 +36,18 @@ var detailPairs = []pair{
 		requests: []string{"GET /", "GET /|Host: acme.example.", "GET /|Host: a.front.example", "GET /|Host: other", "GET /|Host: ACME.example:80"},
 	},
 	{
+		name: "quotes, escapes, dollars and braces",
+		http: `map $uri $q { default "a b"; "/x y" 'z'; /semi\;colon s; ~\.(?<ext>png|jpg)$ "$ext"; }`,
+		server: `location "/quo ted" { return 200 "quoted"; } location / { return 200 "q=$q dollar=\$5 \$uri ${uri}x {x} {nginx.host} \{ \"in\" \\back \t tab"; } location ~ "^/re{2,3}/\d+$" { return 200 'brace'; }
+			location ~ ^/esc\.a\"b { return 200 "esc"; } location /var { set $v '$uri'; set $w "${v}_$v\$v"; return 200 $w; } location /semi { return 200 "a;b}c{d#e"; } location /hash#tag { return 200 h#ash; } # comment { with ; braces }
+			location /multi { add_header X-Multi "one" # between
+				always
+				;
+				return 200
+					"multi"; }`,
+		requests: []string{"GET /", "GET /x%20y", "GET /quo%20ted", "GET /ree/12", "GET /reee/12", "GET /re/12", "GET /a.png", `GET /esc.a"b`, "GET /semi;colon", "GET /var", "GET /semi", "GET /hash%23tag", "GET /multi"},
+	},
+	{
 		name: "conditions of requests for files",
 		server: `root DIR/www; add_header X-A 1; add_header X-Always 2 always; error_page 412 /412; location = /412 { return 200 "own 412"; } location / { } location /text { return 200 "text"; }
 			location /e { error_page 404 =200 /a.txt; return 404; } location /f { error_page 404 /a.txt; return 404; }`,

@@ -45,6 +45,9 @@ func streamBuiltin(name string) bool {
 // streamTemplate turns a text of stream into one with placeholders, and notes
 // its variables.
 func (a *adapter) streamTemplate(d *dir, text string) string {
+	if strings.Contains(text, `\$`) {
+		a.errs = append(a.errs, d.errorf("a backslash before a variable is not translated in stream: take it out"))
+	}
 	return variables(text, func(name, _ string) string {
 		name = strings.ToLower(name)
 		a.streamUsed = append(a.streamUsed, use{name, d})

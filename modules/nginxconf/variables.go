@@ -4,6 +4,7 @@
 package nginxconf
 
 import (
+	"bytes"
 	"errors"
 	"regexp"
 	"regexp/syntax"
@@ -15,23 +16,26 @@ import (
 
 // variables calls f with the name of each variable of an nginx text.
 func variables(text string, f func(name, whole string) string) string {
-	var b strings.Builder
+	var b []byte
 	for i := 0; i < len(text); {
 		if text[i] != '$' {
-			b.WriteString(literal(text[i : i+1]))
+			b = append(b, literal(text[i:i+1])...)
 			i++
 			continue
 		}
 		name, length := variableAt(text[i:])
 		if length == 0 {
-			b.WriteByte('$')
+			b = append(b, '$')
 			i++
 			continue
 		}
-		b.WriteString(f(name, text[i:i+length]))
+		if before, found := bytes.CutSuffix(b, []byte{'\\'}); found {
+			b = append(before, "{"+nginxhttp.Backslash+"}"...)
+		}
+		b = append(b, f(name, text[i:i+length])...)
 		i += length
 	}
-	return b.String()
+	return string(b)
 }
 
 // variableAt reads a variable at the start of s, which begins with a dollar.

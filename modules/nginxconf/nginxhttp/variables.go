@@ -20,11 +20,18 @@ import (
 
 const placeholderPrefix = "nginx."
 
+// Backslash is the key of a placeholder for what would otherwise stand before
+// another placeholder, and so escape it.
+const Backslash = placeholderPrefix + "%5C"
+
 // placeholder implements caddy.ReplacerFunc.
 func (st *state) placeholder(key string) (any, bool) {
 	name, ok := strings.CutPrefix(key, placeholderPrefix)
-	if !ok {
+	switch {
+	case !ok:
 		return nil, false
+	case key == Backslash:
+		return `\`, true
 	}
 	return st.value(name), true
 }
