@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,4 +44,39 @@ func TestALocationGivesUpOnAClientThatReadsNothingAfterItsSendTimeout(t *testing
 			t.Fatalf("after 30s the request has not ended; the log is %q", text)
 		}
 	}
+}
+
+// A client says that it sends a body and stops in the middle. With the timeout of
+// the server the request would wait for an hour.
+func TestALocationGivesUpOnABodyThatDoesNotComeAfterItsTimeout(t *testing.T) {
+	t.Parallel()
+	backend := testnet.NewBackendFunc(t, script(0))
+	dir := t.TempDir()
+	log := filepath.Join(dir, "a.log")
+	conf := fmt.Sprintf(`http { log_format s '$status $uri'; access_log %s s; client_body_timeout 1h;
+	server { listen FRONT; listen OTHER; location / { client_body_timeout 300ms; proxy_pass http://%s; } location /408 { error_page 408 /x; return 408; } } }
+`, log, backend.Addr())
+	onBoth(t, conf, func(front, _ string) []string {
+		before := lineCount(log)
+		for _, text := range []string{"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf", "GET /408 HTTP/1.1\r\nHost: a\r\n\r\n"} {
+			c, err := net.Dial("tcp", front)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+			if _, err := io.WriteString(c, text); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := io.ReadAll(c); err != nil || len(got) > 0 {
+				t.Fatalf("the connection ends with %v, %q; want no response", err, got)
+			}
+		}
+		var text []byte
+		testnet.Eventually(t, 30*time.Second, "two lines of the log", func() bool {
+			text, _ = os.ReadFile(log)
+			return lineCount(log) == before+2
+		})
+		return strings.Split(string(text), "\n")[before:]
+	})
 }

@@ -65,11 +65,13 @@ func (a *adapter) settings(s *scope, l *nginxhttp.Location) (*nginxhttp.Location
 	}
 	l.LimitRate = template(value(g, "limit_rate", ""), nil)
 	l.LimitRateAfter = template(value(g, "limit_rate_after", ""), nil)
-	if t, ok := own[time.Duration](s, "send_timeout"); ok && s.kind != inServer { // that of the server is its default's
-		if t <= 0 {
-			return nil, s.at.errorf("send_timeout: it must be positive")
+	for name, to := range map[string]*caddy.Duration{"send_timeout": &l.SendTimeout, "client_body_timeout": &l.BodyTimeout} {
+		if t, ok := own[time.Duration](s, name); ok && s.kind != inServer { // that of the server is its default's
+			if t <= 0 {
+				return nil, s.at.errorf("%s: it must be positive", name)
+			}
+			*to = caddy.Duration(t)
 		}
-		l.SendTimeout = caddy.Duration(t)
 	}
 	if l.RealIP, err = a.realIP(s); err != nil {
 		return nil, err

@@ -62,7 +62,7 @@ func serverDirectives() map[string][]entry {
 		"ssl_reject_handshake":        {{in: inHTTP | inServer, min: 1, max: 1, read: readFlag}},
 		"absolute_redirect":           {{in: inAll, min: 1, max: 1, read: readFlag}},
 		"client_max_body_size":        {{in: inAll, min: 1, max: 1, read: readSize}},
-		"client_body_timeout":         {{in: inHTTP | inServer, min: 1, max: 1, read: readTime}},
+		"client_body_timeout":         {{in: inAll, min: 1, max: 1, read: readTime}},
 		"client_header_timeout": {
 			{in: inHTTP | inServer, min: 1, max: 1, read: readTime},
 		},

@@ -4,8 +4,11 @@
 package nginxhttp
 
 import (
+	"errors"
 	"io"
 	"net/http"
+	"os"
+	"sync/atomic"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
@@ -32,6 +35,20 @@ func (b *keptBody) Read(p []byte) (int, error) {
 		b.text = append(b.text, p[:n]...)
 	}
 	b.whole = b.whole || err == io.EOF
+	return n, err
+}
+
+// timedBody notes whether a request's body has not come within its time.
+type timedBody struct {
+	io.ReadCloser
+	late *atomic.Bool
+}
+
+func (b timedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && errors.Is(err, os.ErrDeadlineExceeded) {
+		b.late.Store(true)
+	}
 	return n, err
 }
 

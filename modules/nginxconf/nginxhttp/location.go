@@ -86,6 +86,10 @@ type Location struct {
 	// closed. Default: write_idle_timeout of the server.
 	SendTimeout caddy.Duration `json:"send_timeout,omitempty"`
 
+	// How long a client may send nothing of the request's body before the request
+	// fails. Default: read_idle_timeout of the server.
+	BodyTimeout caddy.Duration `json:"client_body_timeout,omitempty"`
+
 	// Where files are, for $document_root and $request_filename.
 	Files *Place `json:"files,omitempty"`
 
@@ -209,6 +213,7 @@ func (l *Location) inherit(outer *Location) {
 	l.LimitRate = cmp.Or(l.LimitRate, outer.LimitRate)
 	l.LimitRateAfter = cmp.Or(l.LimitRateAfter, outer.LimitRateAfter)
 	l.SendTimeout = cmp.Or(l.SendTimeout, outer.SendTimeout)
+	l.BodyTimeout = cmp.Or(l.BodyTimeout, outer.BodyTimeout)
 	l.DefaultType = cmp.Or(l.DefaultType, outer.DefaultType)
 	l.RecursiveErrorPages = cmp.Or(l.RecursiveErrorPages, outer.RecursiveErrorPages)
 	l.AbsoluteRedirect = cmp.Or(l.AbsoluteRedirect, outer.AbsoluteRedirect)

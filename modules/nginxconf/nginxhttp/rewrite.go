@@ -252,8 +252,7 @@ func (st *state) replace(s *Step, run *rewriting) error {
 func (st *state) answer(s *Step) error {
 	switch {
 	case s.Return == 444:
-		st.w.status = 444 // for the log
-		panic(http.ErrAbortHandler)
+		st.abort(444)
 	case s.Text == nil && s.Return >= 300:
 		return statusErr(s.Return, "return %d", s.Return)
 	case s.Text != nil && isRedirect(s.Return):

@@ -83,6 +83,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 		err = st.phases()
 	}
 	err = st.settle(err)
+	if st.w.gone {
+		st.abort(st.w.status)
+	}
 	st.complete = err == nil
 	return err
 }
@@ -94,6 +97,9 @@ func (s *Server) newState(w http.ResponseWriter, r *http.Request) *state {
 		repl: r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer),
 	}
 	st.w = newWriter(w, st)
+	if r.Body != nil && r.Body != http.NoBody {
+		r.Body = timedBody{r.Body, &st.bodyLate}
+	}
 	st.join()
 	return st
 }
@@ -156,7 +162,7 @@ func (st *state) enter(l *Location) error {
 		return err
 	}
 	st.keepBody(l)
-	st.limitSending(l)
+	st.limitWaiting(l)
 	if l != &st.server.Location { // whose rules have run already
 		if err := st.rewrite(l); err != nil {
 			return err
@@ -210,6 +216,9 @@ func (st *state) settle(err error) error {
 			return err
 		}
 		status := statusOf(err)
+		if status == http.StatusRequestTimeout || status == statusClientLeft {
+			st.abort(status)
+		}
 		if status >= 500 {
 			st.server.logger.Error("request failed", zap.Int("status", status), zap.Error(err))
 		}
@@ -250,6 +259,16 @@ func (st *state) follow(j *jump) error {
 		}
 	}
 	return st.phases()
+}
+
+// statusClientLeft is nginx's for requests whose client has left. To these, and to
+// clients that send nothing any more, there is no response.
+const statusClientLeft = 499
+
+// abort ends the connection of a request without a response.
+func (st *state) abort(status int) {
+	st.w.status = status // for the log
+	panic(http.ErrAbortHandler)
 }
 
 // statusOf is the status that an error stands for.

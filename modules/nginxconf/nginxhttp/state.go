@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -51,7 +52,8 @@ type state struct {
 	proxied       bool      // a request to a server has been made
 	id            string
 
-	sendTimeoutOff func() // ends send_timeout of a location
+	bodyLate    atomic.Bool // the body has not come within its time
+	timeoutsOff []func()    // end send_timeout and client_body_timeout of a location
 
 	unparsed      bool // the request line is still what is to be passed on
 	validLocation bool // uri begins with the path of location

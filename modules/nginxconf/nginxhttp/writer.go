@@ -27,6 +27,7 @@ type writer struct {
 	accel  string // the target of an X-Accel-Redirect; the response is dropped
 	pace   *pace  // nil without a limit
 
+	gone     bool // the client gets no response
 	flushed  bool // somebody wanted the client to have what there is
 	hijacked bool
 	upgraded atomic.Int64 // bytes sent after the connection was taken over
@@ -39,6 +40,12 @@ func newWriter(w http.ResponseWriter, st *state) *writer {
 // WriteHeader implements http.ResponseWriter.
 func (w *writer) WriteHeader(status int) {
 	if w.status != 0 || w.accel != "" {
+		return
+	}
+	if status == statusClientLeft && w.st.upstream == nil { // what reverse_proxy says of a request that it could not read
+		if w.gone, w.status = true, status; w.st.bodyLate.Load() {
+			w.status = http.StatusRequestTimeout
+		}
 		return
 	}
 	if status >= 100 && status < 200 && status != http.StatusSwitchingProtocols {
@@ -114,19 +121,19 @@ func withoutOurVia(h http.Header) {
 	}
 }
 
-// limitSending makes send_timeout of l that of the response; it ends that of a
-// location that the request was in before.
-func (st *state) limitSending(l *Location) {
-	_, w := caddyhttp.IdleTimeoutsFromContext(st.r.Context())
-	if w == nil {
-		return
+// limitWaiting makes the timeouts of l those of the request and its response; it
+// ends those of a location that the request was in before.
+func (st *state) limitWaiting(l *Location) {
+	for _, off := range st.timeoutsOff {
+		off()
 	}
-	if st.sendTimeoutOff != nil {
-		st.sendTimeoutOff()
-		st.sendTimeoutOff = nil
+	st.timeoutsOff = nil
+	r, w := caddyhttp.IdleTimeoutsFromContext(st.r.Context())
+	if w != nil && l.SendTimeout > 0 {
+		st.timeoutsOff = append(st.timeoutsOff, w.Override(time.Duration(l.SendTimeout), 0, 0))
 	}
-	if l.SendTimeout > 0 {
-		st.sendTimeoutOff = w.Override(time.Duration(l.SendTimeout), 0, 0)
+	if r != nil && l.BodyTimeout > 0 {
+		st.timeoutsOff = append(st.timeoutsOff, r.Override(time.Duration(l.BodyTimeout), 0))
 	}
 }
 
@@ -136,7 +143,7 @@ func (w *writer) Write(p []byte) (int, error) {
 		w.WriteHeader(http.StatusOK)
 	}
 	switch {
-	case w.accel != "":
+	case w.accel != "" || w.gone:
 		return len(p), nil
 	case w.pace != nil:
 		return w.writePaced(p)
@@ -176,7 +183,7 @@ func (w *writer) ReadFrom(r io.Reader) (int64, error) {
 		w.WriteHeader(http.StatusOK)
 	}
 	switch {
-	case w.accel != "":
+	case w.accel != "" || w.gone:
 		return io.Copy(io.Discard, r)
 	case w.pace != nil:
 		return io.Copy(struct{ io.Writer }{w}, r)
@@ -188,7 +195,7 @@ func (w *writer) ReadFrom(r io.Reader) (int64, error) {
 
 // Flush implements http.Flusher for http.ResponseController.
 func (w *writer) FlushError() error {
-	if w.accel != "" {
+	if w.accel != "" || w.gone {
 		return nil
 	}
 	if w.status == 0 {

@@ -17,10 +17,10 @@ func TestTheSendTimeoutIsThatOfTheLocationTheRequestIsIn(t *testing.T) {
 	r := httptest.NewRequest("GET", "/", nil)
 	st := &state{r: r.WithContext(caddyhttp.ContextWithIdleTimeouts(r.Context(), nil, w))}
 	for _, c := range []struct{ own, want time.Duration }{{0, time.Minute}, {5 * time.Second, 5 * time.Second}, {time.Hour, time.Hour}, {0, time.Minute}} {
-		st.limitSending(&Location{SendTimeout: caddy.Duration(c.own)})
+		st.limitWaiting(&Location{SendTimeout: caddy.Duration(c.own)})
 		if got := w.Deadline.Timeout; got != c.want {
 			t.Errorf("in a location with send_timeout %v it is %v, want %v", c.own, got, c.want)
 		}
 	}
-	(&state{r: r}).limitSending(&Location{SendTimeout: caddy.Duration(time.Second)}) // the server has no timeouts
+	(&state{r: r}).limitWaiting(&Location{SendTimeout: caddy.Duration(time.Second)}) // the server has no timeouts
 }
