@@ -48,6 +48,19 @@ var detailPairs = []pair{
 		requests: []string{"GET /", "GET /x%20y", "GET /quo%20ted", "GET /ree/12", "GET /reee/12", "GET /re/12", "GET /a.png", `GET /esc.a"b`, "GET /semi;colon", "GET /var", "GET /semi", "GET /hash%23tag", "GET /multi"},
 	},
 	{
+		name:   "lines of the header that are too long",
+		server: `location / { return 200 "ok"; } location /own { return 200; } error_page 414 /414; location = /414 { return 200 "own 414"; }`,
+		requests: []string{
+			"GET /" + strings.Repeat("u", 8192-len("GET / HTTP/1.1\r\n")), "GET /" + strings.Repeat("u", 8192-len("GET / HTTP/1.1\r\n")+1), "GET /|X-A: " + strings.Repeat("a", 8192-len("X-A: \r\n")), "GET /|X-A: " + strings.Repeat("a", 8192-len("X-A: \r\n")+1),
+			"GET /|Cookie: a=" + strings.Repeat("a", 9000),
+		},
+	},
+	{
+		name:     "lines of the header that are longer than those allowed",
+		server:   `large_client_header_buffers 4 2k; error_page 494 = @long; location @long { return 431 "too long"; } location / { return 200 "ok"; }`,
+		requests: []string{"GET /?" + strings.Repeat("u", 1500), "GET /?" + strings.Repeat("u", 2100), "GET /|Cookie: " + strings.Repeat("u", 1500), "GET /|Cookie: " + strings.Repeat("u", 2100)},
+	},
+	{
 		name: "conditions of requests for files",
 		server: `root DIR/www; add_header X-A 1; add_header X-Always 2 always; error_page 412 /412; location = /412 { return 200 "own 412"; } location / { } location /text { return 200 "text"; }
 			location /e { error_page 404 =200 /a.txt; return 404; } location /f { error_page 404 /a.txt; return 404; }`,

@@ -110,7 +110,8 @@ func (a *adapter) serve(s *socket) (*caddyhttp.Server, error) {
 		return nil, err
 	}
 	srv.IdleTimeout = idle
-	srv.MaxHeaderBytes = value(def, "large_client_header_buffers", 0)
+	buffers := value(def, "large_client_header_buffers", headerBuffers{})
+	srv.MaxHeaderBytes = buffers.number * buffers.size
 	a.warnOfOthers(s)
 	srv.ListenerWrappersRaw = a.wrappers(s)
 	if s.http2 && a.usesAny([]string{"bytes_sent", "request_length"}) {
@@ -324,6 +325,9 @@ func (a *adapter) vhostHandler(v *vhost, alone bool) (json.RawMessage, error) {
 		for _, r := range merge(a.names(&socket{vhosts: []*vhost{v}})) {
 			h.Names = append(h.Names, r.names...)
 		}
+	}
+	if size := value(v.scope, "large_client_header_buffers", headerBuffers{}).size; size != 8<<10 {
+		h.MaxLine = size
 	}
 	if first := v.names[0]; !first.regex {
 		h.ServerName = strings.TrimPrefix(first.text, ".")

@@ -77,14 +77,17 @@ func readRate(a *adapter, d *dir) (any, error) {
 	return strconv.FormatInt(n, 10), nil
 }
 
-// readHeaderBuffers is the bytes that the header of a request may have.
+// headerBuffers is large_client_header_buffers: how many, and of what size.
+type headerBuffers struct{ number, size int }
+
+// readHeaderBuffers reads the bytes that the header of a request may have.
 func readHeaderBuffers(a *adapter, d *dir) (any, error) {
 	n, err := strconv.Atoi(d.args[0])
 	size, err2 := parseSize(d.args[1])
 	if err != nil || err2 != nil || n < 1 || size < 1 || size > 1<<24 || n > 1<<10 {
 		return nil, d.errorf("invalid parameters %q: expected a number and a size", strings.Join(d.args, " "))
 	}
-	return n * int(size), nil
+	return headerBuffers{n, int(size)}, nil
 }
 
 // oneOf accepts some words.

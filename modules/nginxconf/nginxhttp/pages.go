@@ -32,14 +32,18 @@ func hasPage(status int) bool {
 	switch {
 	case isRedirect(status), 400 <= status && status <= 416 && status != 407, 500 <= status && status <= 507 && status != 506:
 		return true
-	case status == 421, status == 429:
+	case status == 421, status == 429, status == statusLongHeader:
 		return true
 	}
 	return false
 }
 
+// statusLongHeader is nginx's own for a header line that is too long; clients get
+// 400.
+const statusLongHeader = 494
+
 // lastStatuses are the errors after which nginx closes the connection.
-var lastStatuses = []int{400, 413, 414, 495, 496, 497, 500, 501}
+var lastStatuses = []int{400, 413, 414, statusLongHeader, 495, 496, 497, 500, 501}
 
 // fail answers an error: with an error page of the location if there is one.
 func (st *state) fail(status int) error {
@@ -75,6 +79,9 @@ func (st *state) errorPage(p *ErrorPage, status int) error {
 		st.errStatus = 0
 		return st.sendRedirect(answered, uri)
 	}
+	if answered == statusLongHeader {
+		answered = http.StatusBadRequest
+	}
 	st.errStatus = answered
 	if p.Response < 0 {
 		st.errStatus = 0
@@ -100,9 +107,17 @@ func (st *state) page(status int) error {
 		st.w.WriteHeader(status)
 		return done{}
 	}
-	title := strings.TrimSpace(fmt.Sprintf("%d %s", status, phrase(status)))
-	body := "<html>\r\n<head><title>" + title + "</title></head>\r\n<body>\r\n<center><h1>" + title +
-		"</h1></center>\r\n<hr><center>Caddy</center>\r\n</body>\r\n</html>\r\n"
+	more := ""
+	if status == statusLongHeader {
+		status, more = http.StatusBadRequest, "Request Header Or Cookie Too Large"
+	}
+	heading := strings.TrimSpace(fmt.Sprintf("%d %s", status, phrase(status)))
+	title := heading
+	if more != "" {
+		title, more = fmt.Sprintf("%d %s", status, more), "<center>"+more+"</center>\r\n"
+	}
+	body := "<html>\r\n<head><title>" + title + "</title></head>\r\n<body>\r\n<center><h1>" + heading +
+		"</h1></center>\r\n" + more + "<hr><center>Caddy</center>\r\n</body>\r\n</html>\r\n"
 	h.Set("Content-Type", "text/html")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	st.w.WriteHeader(status)

@@ -4,9 +4,11 @@
 package nginxhttp
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -32,6 +34,10 @@ type Server struct {
 	// Files with the authorities of clients whose certificates TLS lets through
 	// unverified, for $ssl_client_verify: nginx's `ssl_verify_client optional_no_ca`.
 	ClientCAs []string `json:"client_cas,omitempty"`
+
+	// How long a line of a request's header may be, in bytes: 414 for the first one,
+	// 400 for others. Default: 8192, as of nginx's `large_client_header_buffers`.
+	MaxLine int `json:"max_header_line,omitempty"`
 
 	// Do not merge slashes in paths.
 	KeepSlashes bool `json:"keep_slashes,omitempty"`
@@ -109,6 +115,9 @@ func (st *state) begin() error {
 	if !validMethod(st.requestMethod) {
 		return statusErr(http.StatusBadRequest, "the method %q is not in upper case", st.requestMethod)
 	}
+	if limit := st.maxLine(); len(st.requestMethod)+len(st.requestURI)+len("  HTTP/1.1") > limit {
+		return statusErr(http.StatusRequestURITooLong, "a request line of more than %d bytes", limit)
+	}
 	line := originForm(st.requestURI)
 	st.requestURI = line
 	var err error
@@ -123,6 +132,9 @@ func (st *state) begin() error {
 		st.uri = ""
 		return statusErr(http.StatusBadRequest, "%w: %q", err, st.path)
 	}
+	if err := st.limitFields(); err != nil {
+		return err
+	}
 	if st.requestMethod == http.MethodTrace || st.requestMethod == http.MethodConnect {
 		return statusErr(http.StatusMethodNotAllowed, "method %s", st.requestMethod)
 	}
@@ -136,6 +148,29 @@ func (st *state) begin() error {
 		return nil // the choice of a location comes next anyway
 	}
 	return err
+}
+
+// maxLine is how long a line of the header may be without its end. Over HTTP/2
+// there are no lines.
+func (st *state) maxLine() int {
+	if st.r.ProtoMajor > 1 {
+		return math.MaxInt
+	}
+	return cmp.Or(st.server.MaxLine, 8<<10) - len("\r\n")
+}
+
+// limitFields refuses a request with a header field that nginx's buffers do not
+// hold.
+func (st *state) limitFields() error {
+	limit := st.maxLine()
+	for name, values := range st.r.Header {
+		for _, v := range values {
+			if len(name)+len(": ")+len(v) > limit {
+				return statusErr(statusLongHeader, "the header field %s has more than %d bytes", name, limit)
+			}
+		}
+	}
+	return nil
 }
 
 // phases runs a request from the choice of its location on.
