@@ -6,6 +6,7 @@ package nginxconf
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -199,6 +200,13 @@ func readAddHeader(a *adapter, d *dir) (any, error) {
 	return h, nil
 }
 
+// tlsStatuses are nginx's own for requests that do not come so far in Caddy.
+var tlsStatuses = map[int]string{
+	495: "a client with a bad certificate gets no connection",
+	496: "a client without a certificate gets no connection",
+	497: "plain HTTP to a port of TLS is answered by Go's server with 400",
+}
+
 func readErrorPage(a *adapter, d *dir) (any, error) {
 	p := &nginxhttp.ErrorPage{}
 	words := d.args[:len(d.args)-1]
@@ -223,6 +231,9 @@ func readErrorPage(a *adapter, d *dir) (any, error) {
 	}
 	if len(p.Status) == 0 {
 		return nil, d.errorf("expected a status and a URI")
+	}
+	if i := slices.IndexFunc(p.Status, func(n int) bool { return tlsStatuses[n] != "" }); i >= 0 {
+		a.warn(d, "%d does not occur here: %s", p.Status[i], tlsStatuses[p.Status[i]])
 	}
 	a.uses(d, target)
 	p.URI = template(target, nil)
