@@ -343,6 +343,7 @@ func TestAReloadLeavesSlowConnectionsToEndByThemselves(t *testing.T) {
 	gates[1].open()
 	answered(t, answer, b[1], "b")
 	gates[0].open()
+	gates[2].open() // a slow reload has it connected too
 	for _, x := range b[:2] {
 		testnet.Eventually(t, 30*time.Second, "no connection to "+x.Addr(), func() bool {
 			open, _ := x.Conns()
