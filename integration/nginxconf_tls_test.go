@@ -215,3 +215,65 @@ func TestTheCommandLineTakesAnNginxConfiguration(t *testing.T) {
 		t.Errorf("validate: %v\n%s", err, stderr)
 	}
 }
+
+func TestTheNameOfAServerBehindTLSMayBeAVariable(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	one, _, _ := ca.issue("one.example")
+	answer := func(name string) string {
+		return "HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n[" + fmt.Sprintf("%-13.13s", name) + "]"
+	}
+	backend := testnet.NewTCP(t, func(c net.Conn, _ int) {
+		conn := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{one}, NextProtos: []string{"http/1.1"}})
+		defer conn.Close()
+		if conn.Handshake() == nil {
+			_, _ = http.ReadRequest(bufferedConn(conn))
+			fmt.Fprint(conn, answer(conn.ConnectionState().ServerName))
+		}
+	}).Addr()
+	grpc := newGRPCServer(t, "g", &tls.Config{Certificates: []tls.Certificate{one}})
+	conf := `http { access_log off; proxy_ssl_session_reuse off; grpc_ssl_session_reuse off; upstream g { server ` + grpc.addr + `; keepalive 1; }
+	proxy_ssl_trusted_certificate ` + ca.file + `; grpc_ssl_trusted_certificate ` + ca.file + `;
+	server { listen FRONT;
+		location / { proxy_pass https://` + backend + `; proxy_ssl_server_name on; proxy_ssl_name $arg_name.example; }
+		location /verify { proxy_pass https://` + backend + `; proxy_ssl_verify on; proxy_ssl_server_name on; proxy_ssl_name $arg_name.example; }
+		location /g { grpc_pass grpcs://g; grpc_ssl_verify on; grpc_ssl_server_name on; grpc_ssl_name $arg_name.example; }
+	} }
+stream { map $remote_addr $name { default one.example; 127.0.0.2 two.example; }
+	server { listen OTHER; proxy_pass ` + backend + `; proxy_ssl on; proxy_ssl_session_reuse off; proxy_ssl_server_name on; proxy_ssl_name $name; proxy_ssl_verify on; proxy_ssl_trusted_certificate ` + ca.file + `; } }
+`
+	onBoth(t, conf, func(front, other string) []string {
+		var out []string
+		for _, path := range []string{"/?name=one", "/?name=two", "/verify?name=two", "/verify?name=one", "/g?name=two", "/g?name=one"} {
+			res := testnet.Get(t, "http://"+front+path)
+			text := ""
+			if res.Status == http.StatusOK {
+				text = res.Text()
+			}
+			out = append(out, fmt.Sprint(path, res.Status, text))
+		}
+		for _, from := range []string{"127.0.0.1", "127.0.0.2"} {
+			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+			c, err := d.Dial("tcp", other)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := testnet.NewClient(c).Do("GET", "/", []string{"Host: x"}, nil)
+			out = append(out, fmt.Sprint(from, res.Status, res.Text(), err == nil))
+			c.Close()
+		}
+		return out
+	})
+}
+
+func TestAStreamGoesToThePortThatAVariableSays(t *testing.T) {
+	t.Parallel()
+	backend := testnet.NewBackend(t, testnet.Answer{Body: "here"})
+	_, port, _ := net.SplitHostPort(backend.Addr())
+	conf := "stream { map $remote_addr $port { default " + port + "; 127.0.0.2 1; }\n" +
+		" server { listen FRONT; proxy_pass 127.0.0.1:$port; }\n server { listen OTHER; return x; } }\n"
+	onBoth(t, conf, func(front, _ string) []string {
+		res, err := exchangeOnce(front, "GET", "/", nil, nil)
+		return []string{fmt.Sprint(res.Status, res.Text(), err)}
+	})
+}

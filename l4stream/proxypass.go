@@ -115,6 +115,7 @@ type ProxyPass struct {
 
 // UpstreamTLS is TLS to the servers of a stream.
 type UpstreamTLS struct {
+	// Those of Caddy's http transport, and ours. server_name may have placeholders.
 	clienttls.Settings
 
 	// Do not send the name of the server in the hello (SNI).

@@ -327,6 +327,7 @@ func (p *ProxyPass) proxyHeader(s *Session) []byte {
 // with the server that began them only.
 func (u *UpstreamTLS) clientConfig(s *Session, address, line string) *tls.Config {
 	c := u.client.Config.Clone()
+	c.ServerName = s.expand(c.ServerName)
 	if c.ServerName == "" {
 		c.ServerName = cmp.Or(upstream.HostOf(cmp.Or(line, address)), "localhost")
 	}

@@ -23,7 +23,7 @@ func blockDirectives() map[string][]entry {
 		"split_clients": {{in: inHTTP, min: 2, max: 2, block: true, do: (*adapter).splitBlock}},
 		"types":         {{in: inAll, block: true, do: (*adapter).typesBlock}},
 
-		"resolver":         {{in: inAll | inUpstream, min: 1, max: -1, read: readResolver}},
+		"resolver":         {{in: inAll | inUpstream | inStream | inStreamServer | inStreamUpstream, min: 1, max: -1, read: readResolver}},
 		"resolver_timeout": {{in: inAll | inUpstream | inStream | inStreamServer | inStreamUpstream, min: 1, max: 1, read: readTime}},
 		"include":          {{in: ^context(0), min: 1, max: 1, do: (*adapter).include}},
 		"worker_processes": {{in: inMain, min: 1, max: 1, do: (*adapter).workerProcesses}},

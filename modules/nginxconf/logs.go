@@ -6,7 +6,9 @@ package nginxconf
 import (
 	"path/filepath"
 	"strings"
+	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 
 	"github.com/caddy-upstream/caddy-upstream/modules/nginxconf/nginxhttp"
@@ -54,6 +56,7 @@ type accessLog struct {
 	path   string
 	format string
 	cond   string
+	gzip   *nginxhttp.GzipLog // nil: not compressed
 }
 
 func readAccessLog(a *adapter, d *dir) (any, error) {
@@ -70,6 +73,7 @@ func readAccessLogWith(a *adapter, d *dir, expand func(string) string) (*accessL
 		return &accessLog{at: d}, nil
 	}
 	l := &accessLog{at: d, path: d.args[0], format: "combined"}
+	var held []string
 	if hasVariables(l.path) {
 		return nil, d.errorf("a path with variables is not translated: write the path")
 	}
@@ -84,14 +88,43 @@ func readAccessLogWith(a *adapter, d *dir, expand func(string) string) (*accessL
 		case name == "if":
 			l.cond = expand(v)
 		case name == "buffer" || name == "flush":
-			a.warn(d, "%s: lines are written at once", name)
+			held = append(held, p)
 		case name == "gzip":
-			return nil, d.errorf("gzip is not translated: compress the files afterwards")
+			l.gzip = &nginxhttp.GzipLog{Filename: a.path(l.path)}
+			if !has {
+				continue
+			}
+			if err := number(v, 1, func(n int) { l.gzip.Level = n }); err != nil || l.gzip.Level > 9 {
+				return nil, d.errorf("invalid level of compression %q: expected 1 to 9", v)
+			}
 		default:
 			return nil, d.errorf("invalid parameter %q", p)
 		}
 	}
-	return l, nil
+	return l, l.hold(a, held)
+}
+
+// hold reads buffer and flush, which count for a compressed log.
+func (l *accessLog) hold(a *adapter, params []string) error {
+	for _, p := range params {
+		name, v, _ := strings.Cut(p, "=")
+		if l.gzip == nil {
+			a.warn(l.at, "%s: lines are written at once", name)
+			continue
+		}
+		size, err := parseSize(v)
+		if name == "flush" {
+			var t time.Duration
+			t, err = parseTime(v)
+			l.gzip.Flush = caddy.Duration(t)
+		} else {
+			l.gzip.Buffer = int(min(size, 1<<30))
+		}
+		if err != nil {
+			return l.at.errorf("%s: %v", name, err)
+		}
+	}
+	return nil
 }
 
 // accessLogs makes the logs that are given in a scope.
@@ -122,6 +155,9 @@ func (a *adapter) logger(l *accessLog) (string, error) {
 // before its name in that of the logger.
 func (a *adapter) logFor(l *accessLog, f logFormat, include string) string {
 	key := include + l.path + "\x00" + l.format
+	if l.gzip != nil {
+		key += "\x00" + l.gzip.WriterKey()
+	}
 	if name := a.loggers[key]; name != "" {
 		return name
 	}
@@ -137,12 +173,15 @@ func (a *adapter) logFor(l *accessLog, f logFormat, include string) string {
 		name += "-"
 	}
 	a.loggers[key] = name
-	a.newLog(name, include, l.path, f)
+	a.newLog(name, include, l, f)
 	return name
 }
 
-func writer(a *adapter, path string) []byte {
-	switch path {
+func writer(a *adapter, l *accessLog) []byte {
+	if l.gzip != nil {
+		return caddyconfig.JSONModuleObject(l.gzip, "output", "nginx_gzip", nil)
+	}
+	switch l.path {
 	case "/dev/stdout":
 		return caddyconfig.JSONModuleObject(struct{}{}, "output", "stdout", nil)
 	case "/dev/stderr":
@@ -150,5 +189,5 @@ func writer(a *adapter, path string) []byte {
 	case "/dev/null":
 		return caddyconfig.JSONModuleObject(struct{}{}, "output", "discard", nil)
 	}
-	return caddyconfig.JSONModuleObject(map[string]any{"filename": a.path(path), "roll": false, "mode": "0644"}, "output", "file", nil)
+	return caddyconfig.JSONModuleObject(map[string]any{"filename": a.path(l.path), "roll": false, "mode": "0644"}, "output", "file", nil)
 }

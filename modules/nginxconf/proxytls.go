@@ -16,13 +16,8 @@ func (a *adapter) proxyTLS(s *scope, p *proxyPass, t *target) (*clienttls.Settin
 		return nil, nil
 	}
 	c := new(clienttls.Settings)
-	name := value(s, p.option("ssl_name"), "")
-	if hasVariables(name) {
-		return nil, p.at.errorf("%s with variables is not translated: write the name", p.option("ssl_name"))
-	}
-	if name == "" {
-		name, _, _ = hostPort(t.host, 443)
-	}
+	host, _, _ := hostPort(t.host, 443)
+	name := template(value(s, p.option("ssl_name"), host), map[string]string{"proxy_host": literal(t.host), "proxy_port": t.port})
 	if value(s, p.option("ssl_server_name"), false) || value(s, p.option("ssl_verify"), false) {
 		c.ServerName = name
 	}
@@ -35,14 +30,8 @@ func (a *adapter) streamProxyTLS(s *scope, d *dir) (*l4stream.UpstreamTLS, error
 	for _, w := range value(s, "proxy_ssl_alpn", []string(nil)) {
 		t.ALPN = append(t.ALPN, a.streamTemplate(d, w))
 	}
-	name := value(s, "proxy_ssl_name", "")
-	if hasVariables(name) {
-		return nil, d.errorf("proxy_ssl_name with variables is not translated: write the name")
-	}
-	if name == "" {
-		name, _, _ = hostPort(d.args[0], 1)
-	}
-	t.ServerName = name
+	host, _, _ := hostPort(d.args[0], 1)
+	t.ServerName = a.streamTemplate(d, value(s, "proxy_ssl_name", host))
 	return t, a.trust(s, d, new(proxyPass).option, &t.Settings)
 }
 

@@ -50,6 +50,12 @@ func (a *adapter) streamTarget(p *l4stream.ProxyPass, d *dir) error {
 		p.To = []string{address}
 		return nil
 	}
+	if i := strings.LastIndexByte(text, ':'); i > 0 && !hasVariables(text[:i]) { // a port by a variable
+		if host := strings.Trim(text[:i], "[]"); net.ParseIP(host) != nil {
+			p.To, p.AllowDynamic = []string{a.streamTemplate(d, text)}, []string{host}
+			return nil
+		}
+	}
 	name, _ := variableAt(text)
 	values, known := a.valuesOf("stream.", strings.ToLower(name), 0)
 	if !isVariable(text) || !known {

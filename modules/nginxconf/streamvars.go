@@ -214,11 +214,11 @@ func (a *adapter) streamTLS(v *streamServer) (json.RawMessage, error) {
 }
 
 // newLog adds a log of lines.
-func (a *adapter) newLog(name, include, path string, f logFormat) {
+func (a *adapter) newLog(name, include string, l *accessLog, f logFormat) {
 	enc := nginxhttp.Encoder{Format: f.text, Escape: f.escape}
 	a.logs[name] = &caddy.CustomLog{
 		BaseLog: caddy.BaseLog{
-			WriterRaw:  writer(a, path),
+			WriterRaw:  writer(a, l),
 			EncoderRaw: caddyconfig.JSONModuleObject(enc, "format", "nginx", nil),
 		},
 		Include: []string{include + name},
