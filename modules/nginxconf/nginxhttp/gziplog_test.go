@@ -109,7 +109,7 @@ func TestALineWaitsNoLongerThanFlushSays(t *testing.T) {
 			if got := text(); len(got) != i*4 {
 				t.Errorf("before the second is over the file has %q", got)
 			}
-			time.Sleep(1)
+			time.Sleep(1 * time.Nanosecond)
 			synctest.Wait()
 			if got := text(); len(got) != i*4+4 {
 				t.Errorf("after the second the file has %q", got)
