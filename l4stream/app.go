@@ -4,10 +4,12 @@
 package l4stream
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -54,7 +56,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return fmt.Errorf("shutdown_timeout %s: must not be negative", time.Duration(a.ShutdownTimeout))
 	}
 	sets := map[string]*binding{}
-	for _, name := range slices.Sorted(maps.Keys(a.Servers)) {
+	for _, name := range slices.SortedFunc(maps.Keys(a.Servers), byNumber) {
 		s := a.Servers[name]
 		if s == nil {
 			return fmt.Errorf("server %s is null", name)
@@ -190,3 +192,13 @@ var (
 	_ caddy.Provisioner  = (*App)(nil)
 	_ caddy.CleanerUpper = (*App)(nil)
 )
+
+// byNumber orders the names of servers, which is also the order in which those of
+// one address stand: by what is before the number at the end, then by that. srv2
+// goes before srv10.
+func byNumber(a, b string) int {
+	x, y := strings.TrimRight(a, "0123456789"), strings.TrimRight(b, "0123456789")
+	m, _ := strconv.Atoi(a[len(x):])
+	n, _ := strconv.Atoi(b[len(y):])
+	return cmp.Or(cmp.Compare(x, y), cmp.Compare(m, n), cmp.Compare(a, b))
+}

@@ -3,7 +3,10 @@
 
 package l4stream
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestAServerIsChosenByNameInNginxsOrder(t *testing.T) {
 	b := &servers{}
@@ -58,5 +61,13 @@ func TestAServerNeedsANameThatIsNotEmpty(t *testing.T) {
 	}
 	if err := (&Server{ServerName: []string{"", "a.example"}}).readNames(); err != nil {
 		t.Errorf("an empty name before another: %v", err)
+	}
+}
+
+func TestServersOfACaddyfileStandInItsOrder(t *testing.T) {
+	names := []string{"srv10", "b", "srv2", "srv", "srv1", "stream010", "stream002", "srv02"}
+	slices.SortFunc(names, byNumber)
+	if want := []string{"b", "srv", "srv1", "srv02", "srv2", "srv10", "stream002", "stream010"}; !slices.Equal(names, want) {
+		t.Errorf("the order is %q, want %q", names, want)
 	}
 }
