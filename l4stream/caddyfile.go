@@ -96,7 +96,7 @@ func (s *Server) unmarshal(d *caddyfile.Dispenser) error {
 		"allow":               rules.unmarshalRule,
 		"deny":                rules.unmarshalRule,
 	}
-	many := cfg.Repeatable{"allow": true, "deny": true, "set": true, "map": true, "geo": true, "split_clients": true, "limit_conn": true}
+	many := cfg.Repeatable{"allow": true, "deny": true, "set": true, "map": true, "geo": true, "split_clients": true, "limit_conn": true, "access_log": true}
 	for _, info := range caddy.GetModules("stream.handlers") {
 		name := info.ID.Name()
 		if name == "access" {

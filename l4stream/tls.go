@@ -222,8 +222,14 @@ func (t *TLS) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"handshake_timeout": cfg.Duration(&t.HandshakeTimeout),
 		"certificate": func(d *caddyfile.Dispenser) error {
 			var f CertificateFiles
-			if !d.Args(&f.Certificate, &f.Key) || d.NextArg() {
-				return d.Err("certificate: expected <certificate file> <key file>")
+			if !d.Args(&f.Certificate, &f.Key) {
+				return d.Err("certificate: expected <certificate file> <key file> [<password file>]")
+			}
+			if d.NextArg() {
+				f.PasswordFile = d.Val()
+			}
+			if d.NextArg() {
+				return d.Err("certificate: expected <certificate file> <key file> [<password file>]")
 			}
 			t.Certificates = append(t.Certificates, f)
 			return nil

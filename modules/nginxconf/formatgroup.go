@@ -191,21 +191,29 @@ func serverLine(s *upstream.Server) string {
 
 var ofNginx = regexp.MustCompile(`\{nginx\.([a-z0-9_]+)\}`)
 
-// text is a text with Caddy's own placeholders in the place of nginx's
-// variables.
-func (p *printer) text(g *group, text string) string {
-	out := ofNginx.ReplaceAllStringFunc(text, func(v string) string {
+// text is a text of a group as one token, empty for an empty one.
+func (p *printer) text(g *group, text string) string { return p.tokenIf(g.at, p.ours(g.at, text)) }
+
+// value is a text that can be written without quotes.
+func (p *printer) value(at *dir, text string) string {
+	out := p.ours(at, text)
+	if strings.ContainsAny(out, " \"`\\") {
+		p.cannot(at, strconv.Quote(text))
+	}
+	return out
+}
+
+// ours is a text with Caddy's own placeholders in the place of nginx's variables.
+func (p *printer) ours(at *dir, text string) string {
+	text = strings.ReplaceAll(text, "{nginx.is_args}{nginx.args}", "{http.request.uri.prefixed_query}")
+	return ofNginx.ReplaceAllStringFunc(text, func(v string) string {
 		name := ofNginx.FindStringSubmatch(v)[1]
 		if own := ownPlaceholder(name); own != "" {
 			return own
 		}
-		p.cannot(g.at, "$"+name)
+		p.cannot(at, "$"+name)
 		return v
 	})
-	if strings.ContainsAny(out, " \"`\\") {
-		p.cannot(g.at, strconv.Quote(text))
-	}
-	return out
 }
 
 // ownPlaceholder is Caddy's placeholder for a variable, empty if there is none.

@@ -11,11 +11,13 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 	"go.uber.org/zap/buffer"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
 	"github.com/caddy-upstream/caddy-upstream/internal/nginxvars/nginxmap"
 )
 
@@ -44,6 +46,22 @@ type Encoder struct {
 // CaddyModule returns the Caddy module information.
 func (Encoder) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "caddy.logging.encoders.nginx", New: func() caddy.Module { return new(Encoder) }}
+}
+
+// UnmarshalCaddyfile reads:
+//
+//	format nginx [<log_format>] {
+//	    escape default|json|none
+//	}
+func (e *Encoder) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next()
+	if d.NextArg() {
+		e.Format = d.Val()
+	}
+	if d.NextArg() {
+		return d.Errf("format nginx: unexpected %q: expected one format, in quotes", d.Val())
+	}
+	return cfg.Options{"escape": cfg.Word(&e.Escape, "default", "json", "none")}.Block(d, "format nginx", nil)
 }
 
 // Provision reads the format.

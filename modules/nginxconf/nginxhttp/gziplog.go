@@ -17,6 +17,9 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
 )
 
 func init() { caddy.RegisterModule(new(GzipLog)) }
@@ -60,6 +63,26 @@ func (l *GzipLog) Provision(caddy.Context) error {
 		return errors.New("nginx_gzip: buffer and flush must not be negative")
 	}
 	return nil
+}
+
+// UnmarshalCaddyfile reads:
+//
+//	output nginx_gzip <file> {
+//	    level <1-9>
+//	    buffer <size>
+//	    flush <duration>
+//	}
+func (l *GzipLog) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next()
+	if !d.Args(&l.Filename) || d.NextArg() {
+		return d.Err("nginx_gzip: expected a file")
+	}
+	buffer := int64(0)
+	err := cfg.Options{
+		"level": cfg.Int(&l.Level, 1), "buffer": cfg.Size(&buffer, 1), "flush": cfg.Duration(&l.Flush),
+	}.Block(d, "nginx_gzip", nil)
+	l.Buffer = int(min(buffer, 1<<30))
+	return err
 }
 
 func (l *GzipLog) String() string { return l.Filename }
@@ -190,7 +213,8 @@ func (w *gzipWriter) Close() error {
 
 // Interface guards
 var (
-	_ caddy.Provisioner  = (*GzipLog)(nil)
-	_ caddy.WriterOpener = (*GzipLog)(nil)
-	_ caddy.CleanerUpper = (*GzipLog)(nil)
+	_ caddy.Provisioner     = (*GzipLog)(nil)
+	_ caddy.WriterOpener    = (*GzipLog)(nil)
+	_ caddy.CleanerUpper    = (*GzipLog)(nil)
+	_ caddyfile.Unmarshaler = (*GzipLog)(nil)
 )

@@ -6,15 +6,18 @@ package nginxhttp
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 )
 
 // opened is an open log, with what its file holds, decompressed.
@@ -129,5 +132,35 @@ func TestSettingsOfACompressedLogThatCannotBeAreErrors(t *testing.T) {
 	}
 	if _, err := (&GzipLog{Filename: filepath.Join(t.TempDir(), "no", "such")}).OpenWriter(); err == nil {
 		t.Error("a file that cannot be made is no error")
+	}
+}
+
+func TestModulesForCaddyfilesReadTheirOptions(t *testing.T) {
+	for _, tt := range []struct {
+		mod  caddyfile.Unmarshaler
+		text string
+		want string // JSON, or a part of the error
+	}{
+		{new(GzipLog), "nginx_gzip /l.gz", `{"filename":"/l.gz"}`},
+		{new(GzipLog), "nginx_gzip /l.gz {\nlevel 9\nbuffer 1KiB\nflush 2s\n}", `{"filename":"/l.gz","level":9,"buffer":1024,"flush":2000000000}`},
+		{new(GzipLog), "nginx_gzip", "expected a file"},
+		{new(GzipLog), "nginx_gzip a b", "expected a file"},
+		{new(GzipLog), "nginx_gzip a {\nlevels 1\n}", `unknown option "levels"`},
+		{new(Encoder), "nginx", `{}`},
+		{new(Encoder), "nginx `$uri \"x\"` {\nescape json\n}", `{"log_format":"$uri \"x\"","escape":"json"}`},
+		{new(Encoder), "nginx a b", `unexpected "b"`},
+		{new(Encoder), "nginx a {\nescape html\n}", `unexpected "html"`},
+		{new(Revocation), "nginx_crl a.pem b.pem", `{"files":["a.pem","b.pem"]}`},
+		{new(Revocation), "nginx_crl", "expected one or more files"},
+		{new(Revocation), "nginx_crl a {\nb\n}", "unexpected block"},
+	} {
+		err := tt.mod.UnmarshalCaddyfile(caddyfile.NewTestDispenser(tt.text))
+		got, _ := json.Marshal(tt.mod)
+		if err != nil {
+			got = []byte(err.Error())
+		}
+		if err == nil && string(got) != tt.want || err != nil && !strings.Contains(string(got), tt.want) {
+			t.Errorf("%s: %s, want %s", tt.text, got, tt.want)
+		}
 	}
 }

@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddytls"
 
+	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
 	"github.com/caddy-upstream/caddy-upstream/internal/crlfile"
 )
 
@@ -45,6 +47,15 @@ func (r *Revocation) Provision(caddy.Context) (err error) {
 	return nil
 }
 
+// UnmarshalCaddyfile reads `verifier nginx_crl <file...>`.
+func (r *Revocation) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next()
+	if r.Files = d.RemainingArgs(); len(r.Files) == 0 {
+		return d.Err("nginx_crl: expected one or more files with revocation lists")
+	}
+	return cfg.NoBlock(d, "nginx_crl")
+}
+
 // VerifyClientCertificate implements caddytls.ClientCertificateVerifier.
 func (r *Revocation) VerifyClientCertificate(_ [][]byte, chains [][]*x509.Certificate) error {
 	return r.lists.Check(chains, time.Now())
@@ -54,4 +65,5 @@ func (r *Revocation) VerifyClientCertificate(_ [][]byte, chains [][]*x509.Certif
 var (
 	_ caddy.Provisioner                  = (*Revocation)(nil)
 	_ caddytls.ClientCertificateVerifier = (*Revocation)(nil)
+	_ caddyfile.Unmarshaler              = (*Revocation)(nil)
 )
