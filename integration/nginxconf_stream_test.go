@@ -51,6 +51,8 @@ var streamPairs = []streamPair{
 		[]string{"raw PROXY TCP4 192.0.2.7 192.0.2.8 1111 2222\r\n", "raw nonsense that is no header\r\n"}},
 	{"SNI chooses the server through a map", `map $ssl_preread_server_name $to { hostnames; a.example one; *.b.example two; default T1; } upstream one { server T0; } upstream two { server T1; } server { listen FRONT; ssl_preread on; proxy_pass $to; access_log DIR/s.log sni; }`,
 		[]string{"sni a.example", "sni x.b.example", "sni other.example"}},
+	{"TLS and other protocols share a port, by a map of a map", `map $ssl_preread_server_name $name { hostnames; a.example one; default T1; } map $ssl_preread_protocol $to { default $name; "" B0; } upstream one { server T0; } server { listen FRONT; ssl_preread on; proxy_pass $to; }`,
+		[]string{"sni a.example", "sni other.example", "line hello"}},
 	{"an idle session ends", `server { listen FRONT; proxy_timeout 200ms; proxy_pass B0; access_log DIR/s.log pair; }`, []string{"idle x"}},
 	{"datagrams go to the servers in turn", `upstream app { server U0; server U1; } server { listen FRONT udp; proxy_responses 1; proxy_pass app; }`,
 		repeated("udp hello", 4)},

@@ -253,6 +253,8 @@ func (st *state) answer(s *Step) error {
 	switch {
 	case s.Return == 444:
 		st.abort(444)
+	case s.Text == nil && isRedirect(s.Return):
+		return st.sendRedirect(s.Return, "")
 	case s.Text == nil && s.Return >= 300:
 		return statusErr(s.Return, "return %d", s.Return)
 	case s.Text != nil && isRedirect(s.Return):

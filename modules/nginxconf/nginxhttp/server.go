@@ -112,25 +112,9 @@ func (s *Server) newState(w http.ResponseWriter, r *http.Request) *state {
 
 // begin reads the request line and runs the server's own rules.
 func (st *state) begin() error {
-	if !validMethod(st.requestMethod) {
-		return statusErr(http.StatusBadRequest, "the method %q is not in upper case", st.requestMethod)
-	}
-	if limit := st.maxLine(); len(st.requestMethod)+len(st.requestURI)+len("  HTTP/1.1") > limit {
-		return statusErr(http.StatusRequestURITooLong, "a request line of more than %d bytes", limit)
-	}
-	line := originForm(st.requestURI)
-	st.requestURI = line
-	var err error
-	var query bool
-	st.path, st.args, query = strings.Cut(line, "?")
-	st.args, _, _ = strings.Cut(st.args, "#")
-	st.hasArgs = st.args != ""
-	if st.path == "" && query {
-		st.path = "/"
-	}
-	if st.uri, st.quoted, err = normalise(st.path, !st.server.KeepSlashes); err != nil {
-		st.uri = ""
-		return statusErr(http.StatusBadRequest, "%w: %q", err, st.path)
+	if err := st.parse(); err != nil {
+		st.requestURI = ""
+		return err
 	}
 	if err := st.limitFields(); err != nil {
 		return err
@@ -143,11 +127,35 @@ func (st *state) begin() error {
 		named, _ = st.server.names.match(requestHost(st.r))
 	}
 	st.matched(named)
-	err = st.rewrite(&st.server.Location)
+	err := st.rewrite(&st.server.Location)
 	if j, ok := errors.AsType[*jump](err); ok && j.again {
 		return nil // the choice of a location comes next anyway
 	}
 	return err
+}
+
+// parse reads the request line.
+func (st *state) parse() error {
+	if !validMethod(st.requestMethod) {
+		return statusErr(http.StatusBadRequest, "the method %q is not in upper case", st.requestMethod)
+	}
+	if limit := st.maxLine(); len(st.requestMethod)+len(st.requestURI)+len("  HTTP/1.1") > limit {
+		return statusErr(http.StatusRequestURITooLong, "a request line of more than %d bytes", limit)
+	}
+	st.requestURI = originForm(st.requestURI)
+	var query bool
+	st.path, st.args, query = strings.Cut(st.requestURI, "?")
+	st.args, _, _ = strings.Cut(st.args, "#")
+	st.hasArgs = st.args != ""
+	if st.path == "" && query {
+		st.path = "/"
+	}
+	var err error
+	if st.uri, st.quoted, err = normalise(st.path, !st.server.KeepSlashes); err != nil {
+		st.uri = ""
+		return statusErr(http.StatusBadRequest, "%w: %q", err, st.path)
+	}
+	return nil
 }
 
 // maxLine is how long a line of the header may be without its end. Over HTTP/2
