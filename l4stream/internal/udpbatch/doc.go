@@ -15,7 +15,9 @@
 // which is too much to keep per socket when a session has one. So a socket that
 // waits holds nothing: the room is borrowed from a pool when the socket is
 // readable and given back when the function given to Receive returns. Pages of
-// it that no datagram was ever large enough to reach are never touched. Data to
+// it that no datagram was ever large enough to reach are never touched. A socket
+// with one peer gets a smaller room than one with many, whose datagrams are worth
+// more the more of them come together. Data to
 // be kept for later goes into a [Buffer] that is about as large as the datagram.
 //
 // # Local addresses

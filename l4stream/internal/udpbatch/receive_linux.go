@@ -7,66 +7,11 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
-	"sync"
 	"sync/atomic"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
-
-// mmsghdr is the kernel's struct mmsghdr.
-type mmsghdr struct {
-	hdr unix.Msghdr
-	len uint32
-}
-
-// oobSize is room for one control message of either family.
-const oobSize = 64
-
-// ring is the room for one batch. Its headers point into itself for good. On a
-// connected socket the kernel is not asked for what is known.
-type ring struct {
-	hdrs    [Batch]mmsghdr
-	plain   [Batch]mmsghdr // without addresses and control messages
-	used    int            // of hdrs, the kernel may have written to these
-	iovs    [Batch]unix.Iovec
-	names   [Batch]unix.RawSockaddrInet6 // large enough for IPv4 too
-	oobs    [Batch][oobSize]byte
-	bufs    [Batch][]byte
-	packets [Batch]Packet
-}
-
-func newRing() *ring {
-	r := &ring{}
-	space := make([]byte, Batch*MaxDatagram)
-	for i := range r.hdrs {
-		r.bufs[i] = space[i*MaxDatagram : (i+1)*MaxDatagram : (i+1)*MaxDatagram]
-		r.iovs[i].Base = &r.bufs[i][0]
-		r.iovs[i].SetLen(MaxDatagram)
-		h := &r.plain[i].hdr
-		h.Iov = &r.iovs[i]
-		h.SetIovlen(1)
-		h = &r.hdrs[i].hdr
-		*h = r.plain[i].hdr
-		h.Name = (*byte)(unsafe.Pointer(&r.names[i]))
-		h.Control = &r.oobs[i][0]
-	}
-	r.used = Batch
-	return r
-}
-
-// prepare sets what the kernel overwrites.
-func (r *ring) prepare() {
-	for i := range r.hdrs[:r.used] {
-		h := &r.hdrs[i].hdr
-		h.Namelen = unix.SizeofSockaddrInet6
-		h.SetControllen(oobSize)
-	}
-	r.used = 0
-}
-
-var rings = sync.Pool{New: func() any { return newRing() }}
 
 // receiver is the state of a Receive.
 type receiver struct {
@@ -114,16 +59,16 @@ func (s *Socket) Serve(handle func([]Packet) bool) error {
 // whether it is: fewer datagrams than fit were all.
 func (s *Socket) readable(fd uintptr) bool {
 	x := &s.sys
-	r := rings.Get().(*ring)
-	defer rings.Put(r)
+	r := s.borrowRing()
+	defer s.giveBack(r)
 	for {
-		packets, e := r.receive(fd, s.peer)
+		packets, e := r.receive(fd)
 		switch e {
 		case 0:
 			if !x.handle(packets) {
 				return true
 			}
-			if len(packets) < Batch {
+			if len(packets) < len(r.hdrs) {
 				return false
 			}
 		case unix.EINTR:
@@ -132,39 +77,6 @@ func (s *Socket) readable(fd uintptr) bool {
 		default:
 			x.err = os.NewSyscallError("recvmmsg", e)
 			return true
-		}
-	}
-}
-
-// receive takes the datagrams that are there from a socket with one peer, or
-// with many.
-func (r *ring) receive(fd uintptr, peer bool) ([]Packet, syscall.Errno) {
-	hdrs := &r.plain
-	if !peer {
-		hdrs = &r.hdrs
-		r.prepare()
-	}
-	n, _, e := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(hdrs)), Batch, 0, 0, 0)
-	if e != 0 {
-		return nil, e
-	}
-	packets := r.packets[:n]
-	for i := range packets {
-		packets[i] = Packet{Data: r.bufs[i][:hdrs[i].len]}
-	}
-	if !peer {
-		r.used = min(int(n)+1, Batch)
-		r.address(packets)
-	}
-	return packets, 0
-}
-
-// address adds what the kernel has written of the datagrams' addresses.
-func (r *ring) address(packets []Packet) {
-	for i := range packets {
-		packets[i].From = addrOf(&r.names[i])
-		if c := r.hdrs[i].hdr.Controllen; c > 0 {
-			packets[i].Local = localOf(r.oobs[i][:c])
 		}
 	}
 }

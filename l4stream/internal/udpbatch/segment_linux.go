@@ -18,6 +18,9 @@ const (
 	// maxSegment is the largest datagram that is sent as a segment: one that
 	// needs no fragments on any path that IPv6 allows.
 	maxSegment = 1232
+	// maxSegments and maxMessage are the most segments and bytes of one message.
+	maxSegments = 64
+	maxMessage  = 65535 - 60 - 8 // with the longest IPv4 header and UDP's
 	// ctlSize is room for a source address and the size of segments.
 	ctlSize = 64 + 24
 )
@@ -42,10 +45,10 @@ func (w *Sender) run(i int) int {
 	if size == 0 || size > maxSegment {
 		return 1
 	}
-	j := i + 1
-	for ; j < w.n && len(w.datas[j]) == size && w.samePlace(i, j); j++ {
+	j, end := i+1, min(w.n, i+min(maxSegments, maxMessage/size))
+	for ; j < end && len(w.datas[j]) == size && w.samePlace(i, j); j++ {
 	}
-	if j < w.n && len(w.datas[j]) > 0 && len(w.datas[j]) < size && w.samePlace(i, j) {
+	if j < end && len(w.datas[j]) > 0 && len(w.datas[j]) < size && w.samePlace(i, j) {
 		j++
 	}
 	return j - i

@@ -83,3 +83,32 @@ func TestASocketThatCannotSendSegmentsSendsOneByOne(t *testing.T) {
 		t.Error("the batch is not empty")
 	}
 }
+
+// A message has 64 segments at most, and not more bytes than UDP allows.
+func TestAFullBatchOfAnySizeIsSentTogether(t *testing.T) {
+	for _, c := range []struct{ size, messages int }{{1, 1}, {64, 1}, {1022, 1}, {1024, 2}, {maxSegment, 2}, {maxSegment + 1, Batch}} {
+		t.Run(fmt.Sprint(c.size), func(t *testing.T) {
+			sender, _ := listen(t, "udp4", "127.0.0.1:0")
+			_, to := listen(t, "udp4", "127.0.0.1:0")
+			w := sender.NewSender()
+			for i := range Batch {
+				w.Add(bytes.Repeat([]byte{byte(i)}, c.size), to.LocalAddr().(*net.UDPAddr).AddrPort(), nil)
+			}
+			w.build(0)
+			if w.msgs != c.messages {
+				t.Errorf("%d messages, want %d", w.msgs, c.messages)
+			}
+			if err := w.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			if sender.sys.whole.Load() {
+				t.Error("the kernel did not take the segments")
+			}
+			for range Batch {
+				if n := size(t, to); n != c.size {
+					t.Errorf("a datagram of %d bytes has come, want %d", n, c.size)
+				}
+			}
+		})
+	}
+}

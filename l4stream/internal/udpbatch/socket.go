@@ -12,7 +12,7 @@ import (
 
 const (
 	// Batch is the most datagrams of one system call.
-	Batch = 16
+	Batch = 64
 	// MaxDatagram is the most a buffer takes, more than fits a UDP datagram.
 	MaxDatagram = 65535
 )
