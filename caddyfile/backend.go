@@ -171,6 +171,7 @@ func (b *backend) multiplexed(scheme string) (*reverseproxy.HTTPTransport, error
 		case "client_certificate_password_file":
 			return nil, b.errf("tls_client_auth", "tls_client_auth with a file of passwords is for HTTP/1 servers: for HTTP/2 and 3, use a key that is not encrypted")
 		}
+		// which never resumes sessions
 		tls = &h.TLS.TLSConfig
 	}
 	versions := []string{b.version}

@@ -266,3 +266,42 @@ func TestMethodsOfChanceGiveTheSharesOfNginx(t *testing.T) {
 		}
 	}
 }
+
+func TestConnectionsOfClientsEndAfterTheRequestsThatAreConfigured(t *testing.T) {
+	t.Parallel()
+	backend := testnet.NewBackend(t, testnet.Answer{Body: "proxied"})
+	onBoth(t, `http { access_log off; keepalive_requests 4;
+	server { listen FRONT; keepalive_time 1h;
+		location / { return 200 x; }
+		location /two { keepalive_requests 2; proxy_pass http://`+backend.Addr()+`; }
+		location /none { keepalive_timeout 0; return 404; }
+		if ($arg_rules) { return 200 rules; } }
+	server { listen OTHER; keepalive_time 1ms; keepalive_requests 1000000; location / { return 200 y; } } }
+`, func(front, other string) []string {
+		var out []string
+		for _, path := range []string{"/", "/two", "/none", "/?rules=1"} {
+			c, err := testnet.Dial(front)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 6 {
+				res, err := c.Do("GET", path, []string{"Host: x"}, nil)
+				if err != nil {
+					break
+				}
+				out = append(out, fmt.Sprint(path, res.Status, res.Get("Connection") == "close"))
+			}
+			c.Close()
+		}
+		c, err := testnet.Dial(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		testnet.Eventually(t, 30*time.Second, "a connection that is too old", func() bool {
+			res, err := c.Do("GET", "/", []string{"Host: x"}, nil)
+			return err == nil && res.Get("Connection") == "close"
+		})
+		c.Close()
+		return out
+	})
+}

@@ -277,3 +277,38 @@ func TestAStreamGoesToThePortThatAVariableSays(t *testing.T) {
 		return []string{fmt.Sprint(res.Status, res.Text(), err)}
 	})
 }
+
+func TestSessionsWithServersAreResumedUnlessThatIsOff(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	cert, _, _ := ca.issue("app.example")
+	server := func() string {
+		config := &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"http/1.1"}} // has the keys of tickets
+		return testnet.NewTCP(t, func(c net.Conn, _ int) {
+			conn := tls.Server(c, config)
+			defer conn.Close()
+			if conn.Handshake() == nil {
+				_, _ = http.ReadRequest(bufferedConn(conn))
+				fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\n%-5t", conn.ConnectionState().DidResume)
+			}
+		}).Addr()
+	}
+	for _, mode := range []string{"on", "off"} {
+		conf := "http { access_log off; proxy_ssl_session_reuse " + mode + "; upstream u { server " + server() + "; }\n" +
+			" server { listen FRONT; location / { proxy_pass https://u; } } }\n" +
+			"stream { upstream u { server " + server() + "; } server { listen OTHER; proxy_pass u; proxy_ssl on; proxy_ssl_session_reuse " + mode + "; } }\n"
+		onBoth(t, conf, func(front, other string) []string {
+			var out []string
+			for kind, addr := range map[string]string{"http": front, "stream": other} {
+				resumed := false
+				for range 5 { // nginx has a ticket for every other connection, or so
+					resumed = testnet.Get(t, "http://"+addr+"/").Text() == "true" || resumed
+				}
+				if resumed != (mode == "on") {
+					t.Errorf("proxy_ssl_session_reuse %s: resumed %t by the %s server %s", mode, resumed, kind, addr)
+				}
+			}
+			return out
+		})
+	}
+}

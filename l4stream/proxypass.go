@@ -396,13 +396,14 @@ func (p *ProxyPass) sslOptions() cfg.Options {
 	}
 	var flag bool
 	return cfg.Options{
-		"ssl":                      on(cfg.Flag(&flag)),
-		"ssl_name":                 on(cfg.String(&ssl.ServerName)),
-		"ssl_no_sni":               on(cfg.Flag(&ssl.NoSNI)),
-		"ssl_alpn":                 on(cfg.Strings(&ssl.ALPN)),
-		"ssl_insecure_skip_verify": on(cfg.Flag(&ssl.InsecureSkipVerify)),
-		"ssl_trusted_ca_certs":     on(cfg.TrustFiles(&ssl.CARaw)),
-		"ssl_crl":                  on(cfg.Strings(&ssl.CRLFiles)),
+		"ssl":                       on(cfg.Flag(&flag)),
+		"ssl_name":                  on(cfg.String(&ssl.ServerName)),
+		"ssl_no_sni":                on(cfg.Flag(&ssl.NoSNI)),
+		"ssl_alpn":                  on(cfg.Strings(&ssl.ALPN)),
+		"ssl_insecure_skip_verify":  on(cfg.Flag(&ssl.InsecureSkipVerify)),
+		"ssl_trusted_ca_certs":      on(cfg.TrustFiles(&ssl.CARaw)),
+		"ssl_crl":                   on(cfg.Strings(&ssl.CRLFiles)),
+		"ssl_no_session_resumption": on(cfg.Flag(&ssl.NoSessionResumption)),
 		"ssl_certificate": on(func(d *caddyfile.Dispenser) error {
 			if !d.Args(&ssl.ClientCertificateFile, &ssl.ClientCertificateKeyFile) {
 				return d.Err("ssl_certificate: expected <certificate file> <key file> [<password file>]")

@@ -41,6 +41,8 @@ func (t *Transport) table() cfg.Options {
 		}),
 		"tls_trust_pool": t.tlsOption(trustPool),
 		"tls_crl":        t.tlsOption(func(c *TLS) cfg.Setter { return cfg.Strings(&c.CRLFiles) }),
+
+		"tls_no_session_resumption": t.tlsOption(func(c *TLS) cfg.Setter { return nothing(&c.NoSessionResumption) }),
 	}
 }
 
@@ -63,6 +65,7 @@ func (t *Transport) table() cfg.Options {
 //	    tls_insecure_skip_verify
 //	    tls_trust_pool <module> ...
 //	    tls_crl <file...>
+//	    tls_no_session_resumption
 //	    tls_client_auth <name> | <certificate file> <key file> [<password file>]
 //	    tls_timeout <duration>
 //	    tls_curves <name...>

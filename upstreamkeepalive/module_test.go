@@ -43,6 +43,7 @@ func TestCaddyfileBecomesJSON(t *testing.T) {
 		{"tls_client_auth a.test", `{"tls":{"client_certificate_automate":"a.test"}}`},
 		{"tls_client_auth c.pem k.pem", `{"tls":{"client_certificate_file":"c.pem","client_certificate_key_file":"k.pem"}}`},
 		{"tls_client_auth c.pem k.pem p", `{"tls":{"client_certificate_file":"c.pem","client_certificate_key_file":"k.pem","client_certificate_password_file":"p"}}`},
+		{"tls_no_session_resumption", `{"tls":{"no_session_resumption":true}}`},
 		{"tls_crl a.pem b.pem", `{"tls":{"crl_files":["a.pem","b.pem"]}}`},
 		{"tls_curves x25519 secp256r1", `{"tls":{"curves":["x25519","secp256r1"]}}`},
 		{"tls_except_ports 80 8080", `{"tls":{"except_ports":["80","8080"]}}`},

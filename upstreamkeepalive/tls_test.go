@@ -184,6 +184,15 @@ func TestTLSSessionsAreResumedPerServer(t *testing.T) {
 	if full.Load() != 2 {
 		t.Errorf("%d full handshakes, want one for each server", full.Load())
 	}
+	never := trusting(ca, "a.test")
+	never.Keepalive, never.TLS.NoSessionResumption = new(int), true
+	tr = provisioned(t, never)
+	for range 3 {
+		get(t, tr, s1.Addr())
+	}
+	if full.Load() != 5 {
+		t.Errorf("%d full handshakes more, want one for each connection", full.Load()-2)
+	}
 }
 
 func TestHiddenTLSBytesSpoilAConnection(t *testing.T) {

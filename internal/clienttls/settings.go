@@ -31,6 +31,10 @@ type Settings struct {
 	// read when the configuration is loaded: reload it when there are new ones.
 	// Default: revocation is not checked.
 	CRLFiles []string `json:"crl_files,omitempty"`
+
+	// Do not resume TLS sessions: each connection makes a whole handshake.
+	// Default: sessions are resumed, each with the server that began it.
+	NoSessionResumption bool `json:"no_session_resumption,omitempty"`
 }
 
 // More says which of the settings Caddy's own transports do not have, in the
@@ -41,6 +45,8 @@ func (s *Settings) More() string {
 		return "crl_files"
 	case s.ClientCertificatePasswordFile != "":
 		return "client_certificate_password_file"
+	case s.NoSessionResumption:
+		return "no_session_resumption"
 	}
 	return ""
 }
@@ -65,6 +71,7 @@ func New(ctx caddy.Context, settings *Settings) (*Client, error) {
 		return nil, err
 	}
 	c := of(&caddys, config)
+	c.Config.SessionTicketsDisabled = settings.NoSessionResumption
 	if pair != nil {
 		c.Config.Certificates = []tls.Certificate{*pair}
 	}

@@ -83,8 +83,9 @@ type adapter struct {
 	admin   string
 	workers int
 	// resolves: there is a resolver for names in variables.
-	resolves  bool
-	resolving []*group // all upstream blocks
+	limitsClients bool // something says when connections of clients end
+	resolves      bool
+	resolving     []*group // all upstream blocks
 
 	httpScope *scope
 	vhosts    []*vhost

@@ -73,6 +73,7 @@ func (a *adapter) settings(s *scope, l *nginxhttp.Location) (*nginxhttp.Location
 			*to = caddy.Duration(t)
 		}
 	}
+	a.limitClients(g, l)
 	if l.RealIP, err = a.realIP(s); err != nil {
 		return nil, err
 	}

@@ -41,9 +41,9 @@ func upstreamDirectives() map[string][]entry {
 		"sticky":             {{in: inUpstream, min: 1, max: -1, do: (*adapter).sticky}},
 		"queue":              {{in: inUpstream, min: 1, max: 2, do: (*adapter).queue}},
 		"state":              {{in: inUpstream | inStreamUpstream, min: 1, max: 1, do: (*adapter).state}},
-		"keepalive_requests": {{in: inUpstream, min: 1, max: 1, read: readNumber}, {in: inAll, max: -1, moot: clientKeepalive}},
-		"keepalive_time":     {{in: inUpstream, min: 1, max: 1, read: readTime}, {in: inAll, min: 1, max: 1, moot: clientKeepalive}},
-		"keepalive_timeout":  {{in: inUpstream, min: 1, max: 1, read: readTime}, {in: inHTTP | inServer, min: 1, max: 2, read: readWords}, {in: inLocation, max: -1, moot: "that of the server counts"}},
+		"keepalive_requests": {{in: inUpstream, min: 1, max: 1, read: readNumber}, {in: inAll, min: 1, max: 1, read: readClientRequests}},
+		"keepalive_time":     {{in: inUpstream, min: 1, max: 1, read: readTime}, {in: inAll, min: 1, max: 1, read: readClientTime}},
+		"keepalive_timeout":  {{in: inUpstream, min: 1, max: 1, read: readTime}, {in: inHTTP | inServer, min: 1, max: 2, read: readClientTimeout}, {in: inLocation, min: 1, max: 2, read: readLocationTimeout}},
 		"keepalive":          {{in: inUpstream, min: 1, max: 2, read: readWords}},
 		"zone":               {{in: inUpstream | inStreamUpstream, min: 1, max: 2, read: readWords}},
 	}

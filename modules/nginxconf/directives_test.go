@@ -126,7 +126,7 @@ func TestNoDirectiveIsReadAndForgotten(t *testing.T) {
 }
 
 // alone are directives that are read for their errors and warnings.
-var alone = map[string]bool{"proxy_ssl_session_reuse": true, "grpc_ssl_session_reuse": true, "proxy_ssl_protocols": true, "grpc_ssl_protocols": true}
+var alone = map[string]bool{"proxy_ssl_protocols": true, "grpc_ssl_protocols": true}
 
 func isSource(f fs.DirEntry) bool {
 	return strings.HasSuffix(f.Name(), ".go") && !strings.HasSuffix(f.Name(), "_test.go") && !strings.HasSuffix(f.Name(), "directives.go")

@@ -292,7 +292,7 @@ const everythingOfStream = `stream {
 	server { listen 127.0.0.1:5; listen [::1]:5; listen unix:/run/x.sock; proxy_pass hashed; proxy_connect_timeout 1s; proxy_timeout 2s; proxy_next_upstream off; proxy_next_upstream_tries 2; proxy_next_upstream_timeout 3s;
 		proxy_half_close on; proxy_upload_rate 1k; proxy_download_rate $half; proxy_buffer_size 8k; proxy_bind $remote_addr; proxy_protocol v2; proxy_socket_keepalive on; tcp_nodelay off; }
 	server { listen 127.0.0.1:6 udp; proxy_pass 10.0.0.1:53; proxy_requests 1; proxy_responses 0; }
-	server { listen 127.0.0.1:7; proxy_pass 10.0.0.1:$server_port; proxy_ssl on; proxy_ssl_name $ssl_preread_server_name; ssl_preread on; proxy_ssl_server_name on; proxy_ssl_alpn h2 $half; proxy_ssl_verify on;
+	server { listen 127.0.0.1:7; proxy_pass 10.0.0.1:$server_port; proxy_ssl on; proxy_ssl_name $ssl_preread_server_name; ssl_preread on; proxy_ssl_session_reuse off; proxy_ssl_server_name on; proxy_ssl_alpn h2 $half; proxy_ssl_verify on;
 		proxy_ssl_trusted_certificate ca.pem; proxy_ssl_crl crl.pem; proxy_ssl_certificate c.pem; proxy_ssl_certificate_key c.key; proxy_ssl_password_file pass; }
 	server { listen 127.0.0.1:8; server_name a.example; ssl_preread on; return a; }
 	server { listen 127.0.0.1:8; server_name "" ~^b\d+ *.c.example .d.example e.*; ssl_preread on; return ""; }

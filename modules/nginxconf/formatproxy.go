@@ -84,6 +84,7 @@ func (p *printer) proxyTLS(s *scope, pass *proxyPass, t *target) {
 	if len(c.CRLFiles) > 0 {
 		p.line("tls_crl %s", p.tokens(at, c.CRLFiles))
 	}
+	p.flag("tls_no_session_resumption", c.NoSessionResumption)
 	if c.ClientCertificateFile != "" {
 		p.words("tls_client_auth", p.token(at, c.ClientCertificateFile), p.token(at, c.ClientCertificateKeyFile), p.tokenIf(at, c.ClientCertificatePasswordFile))
 	}

@@ -4,12 +4,11 @@
 package nginxconf
 
 const (
-	ownProcess      = "Caddy has no worker processes or event loop to set up"
-	caddyBuffers    = "Caddy sizes its buffers itself"
-	sockets         = "Caddy sets its sockets up itself"
-	clientKeepalive = "connections of clients are not limited by age or number of requests"
-	hashTables      = "there are no hash tables to size"
-	http2Limits     = "Go's HTTP/2 server has limits of its own"
+	ownProcess   = "Caddy has no worker processes or event loop to set up"
+	caddyBuffers = "Caddy sizes its buffers itself"
+	sockets      = "Caddy sets its sockets up itself"
+	hashTables   = "there are no hash tables to size"
+	http2Limits  = "Go's HTTP/2 server has limits of its own"
 )
 
 // accepted directives cannot change what a client or a server sees here.
@@ -100,7 +99,7 @@ var accepted = map[string]entry{
 	"worker_aio_requests":            moot(inEvents, ownProcess),
 	"stall_threshold":                moot(inMain, ownProcess),
 	"keepalive_disable":              moot(inAll, "it is for browsers of the past"),
-	"keepalive_min_timeout":          moot(inAll, clientKeepalive),
+	"keepalive_min_timeout":          moot(inAll, "connections of clients may be closed as soon as they may"),
 	"msie_padding":                   moot(inAll, "it is for browsers of the past"),
 	"msie_refresh":                   moot(inAll, "it is for browsers of the past"),
 	"ssl_certificate_cache":          moot(inHTTP|inServer|inStream|inStreamServer, "certificates are read when the configuration is loaded"),

@@ -39,7 +39,7 @@ func proxyDirectives() map[string][]entry {
 		"proxy_ssl_certificate_key":     {{in: inAll, min: 1, max: 1, read: readText}},
 		"proxy_ssl_crl":                 {{in: inAll, min: 1, max: 1, read: readText}},
 		"proxy_ssl_password_file":       {{in: inAll, min: 1, max: 1, read: readText}},
-		"proxy_ssl_session_reuse":       {{in: inAll, min: 1, max: 1, read: readSessionReuse}},
+		"proxy_ssl_session_reuse":       {{in: inAll, min: 1, max: 1, read: readFlag}},
 		"proxy_ssl_protocols":           {{in: inAll, min: 1, max: -1, read: readClientProtocols}},
 	}
 }

@@ -67,14 +67,6 @@ func readRedirect(a *adapter, d *dir) (any, error) {
 	return d.args, nil
 }
 
-func readSessionReuse(a *adapter, d *dir) (any, error) {
-	v, err := readFlag(a, d)
-	if err == nil && v == false {
-		a.warn(d, "sessions are reused where the server allows it")
-	}
-	return v, err
-}
-
 func readClientProtocols(a *adapter, d *dir) (any, error) {
 	has := map[string]bool{}
 	for _, w := range d.args {

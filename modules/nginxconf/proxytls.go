@@ -50,6 +50,7 @@ func (a *adapter) trust(s *scope, at *dir, option func(string) string, c *client
 	} else {
 		c.InsecureSkipVerify = true // and without verification nginx reads no lists
 	}
+	c.NoSessionResumption = !value(s, option("ssl_session_reuse"), true)
 	cert, key := value(s, option("ssl_certificate"), ""), value(s, option("ssl_certificate_key"), "")
 	switch {
 	case cert == "":

@@ -155,7 +155,7 @@ func clientKeepaliveTimeout(v *vhost) (caddy.Duration, error) {
 // wrappers are those of a socket's listener: for the PROXY header, and for the
 // variables of the connection if there are any.
 func (a *adapter) wrappers(s *socket) (out []json.RawMessage) {
-	count := a.usesAny(connVariables)
+	count := a.usesAny(connVariables) || a.limitsClients
 	add := func(c nginxhttp.Connections) {
 		if c != (nginxhttp.Connections{}) {
 			out = append(out, caddyconfig.JSONModuleObject(c, "wrapper", "nginx", nil))

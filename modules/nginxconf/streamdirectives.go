@@ -66,7 +66,7 @@ func streamProxyDirectives() map[string][]entry {
 		"proxy_ssl_certificate_key":     {{in: inStreamAll, min: 1, max: 1, read: readText}},
 		"proxy_ssl_crl":                 {{in: inStreamAll, min: 1, max: 1, read: readText}},
 		"proxy_ssl_password_file":       {{in: inStreamAll, min: 1, max: 1, read: readText}},
-		"proxy_ssl_session_reuse":       {{in: inStreamAll, min: 1, max: 1, read: readSessionReuse}},
+		"proxy_ssl_session_reuse":       {{in: inStreamAll, min: 1, max: 1, read: readFlag}},
 		"proxy_ssl_protocols":           {{in: inStreamAll, min: 1, max: -1, read: readClientProtocols}},
 		"ssl_certificate":               {{in: inStreamAll, min: 1, max: 1, multi: true, read: readText}},
 		"ssl_certificate_key":           {{in: inStreamAll, min: 1, max: 1, multi: true, read: readText}},

@@ -80,6 +80,18 @@ func (st *state) join() {
 	}
 }
 
+// limitConnection makes the request the last one of its connection if l says so.
+// As in nginx the rules of a server answer without it.
+func (st *state) limitConnection(l *Location) {
+	if !st.counted() || len(st.r.Header["Upgrade"]) > 0 {
+		return
+	}
+	many := l.KeepaliveRequests > 0 && st.requestNumber >= uint64(l.KeepaliveRequests)
+	if many || l.KeepaliveTime > 0 && time.Since(st.conn.start) > time.Duration(l.KeepaliveTime) {
+		st.w.Header().Set("Connection", "close")
+	}
+}
+
 // counted reports whether the bytes of the connection are those of the request:
 // over HTTP/2 there are others among them.
 func (st *state) counted() bool { return st.conn != nil && st.r.ProtoMajor < 2 }

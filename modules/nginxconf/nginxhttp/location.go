@@ -90,6 +90,15 @@ type Location struct {
 	// fails. Default: read_idle_timeout of the server.
 	BodyTimeout caddy.Duration `json:"client_body_timeout,omitempty"`
 
+	// The number of requests after which a client's connection is closed, over
+	// HTTP/1; a listener wrapper `nginx` with `count` has to be there. 0: that of
+	// the block around it, at the outmost no limit.
+	KeepaliveRequests int `json:"keepalive_requests,omitempty"`
+
+	// How old a client's connection may be for it to take another request. As
+	// above.
+	KeepaliveTime caddy.Duration `json:"keepalive_time,omitempty"`
+
 	// Where files are, for $document_root and $request_filename.
 	Files *Place `json:"files,omitempty"`
 
@@ -213,6 +222,8 @@ func (l *Location) inherit(outer *Location) {
 	l.LimitRate = cmp.Or(l.LimitRate, outer.LimitRate)
 	l.LimitRateAfter = cmp.Or(l.LimitRateAfter, outer.LimitRateAfter)
 	l.SendTimeout = cmp.Or(l.SendTimeout, outer.SendTimeout)
+	l.KeepaliveRequests = cmp.Or(l.KeepaliveRequests, outer.KeepaliveRequests)
+	l.KeepaliveTime = cmp.Or(l.KeepaliveTime, outer.KeepaliveTime)
 	l.BodyTimeout = cmp.Or(l.BodyTimeout, outer.BodyTimeout)
 	l.DefaultType = cmp.Or(l.DefaultType, outer.DefaultType)
 	l.RecursiveErrorPages = cmp.Or(l.RecursiveErrorPages, outer.RecursiveErrorPages)

@@ -206,6 +206,7 @@ func (st *state) enter(l *Location) error {
 	}
 	st.keepBody(l)
 	st.limitWaiting(l)
+	st.limitConnection(l)
 	if l != &st.server.Location { // whose rules have run already
 		if err := st.rewrite(l); err != nil {
 			return err
