@@ -62,6 +62,18 @@ var detailPairs = []pair{
 		requests: []string{"GET /?" + strings.Repeat("u", 1500), "GET /?" + strings.Repeat("u", 2100), "GET /|Cookie: " + strings.Repeat("u", 1500), "GET /|Cookie: " + strings.Repeat("u", 2100)},
 	},
 	{
+		name:     "files and methods",
+		server:   `root DIR/www; location /auto/ { add_header X-Auto 1 always; proxy_pass http://B0; }`,
+		files:    map[string]string{"www/a.txt": "a"},
+		requests: []string{"PUT /none|<x", "DELETE /none", "FOO /a.txt", "POST /none|<x", "POST /a.txt|<x", "OPTIONS /", "GET /auto", "PUT /auto|<x"},
+	},
+	{
+		name:     "a variable that has not been set is empty",
+		log:      `$status [$later] [$named] [$never] [$inif]`,
+		server:   `location / { set $never 1; return 200 "[$later]"; } location /set { set $later "$later+"; return 200 "[$later]"; } location ~ ^/n/(?<named>.*)$ { return 200 "$named"; } location /if { if ($arg_a) { set $inif 1; } return 200; }`,
+		requests: []string{"GET /", "GET /set", "GET /n/", "GET /n/a", "GET /if", "GET /if?a=1", "TRACE /"},
+	},
+	{
 		name: "conditions of requests for files",
 		server: `root DIR/www; add_header X-A 1; add_header X-Always 2 always; error_page 412 /412; location = /412 { return 200 "own 412"; } location / { } location /text { return 200 "text"; }
 			location /e { error_page 404 =200 /a.txt; return 404; } location /f { error_page 404 /a.txt; return 404; }`,
@@ -229,4 +241,43 @@ func TestTheLogOfAnUpgradedOrClosedConnectionIsTheSameOnCaddy(t *testing.T) {
 func lineCount(file string) int {
 	text, _ := os.ReadFile(file)
 	return strings.Count(string(text), "\n")
+}
+
+func TestRedirectsOfARequestWithoutAHostNameTheAddress(t *testing.T) {
+	t.Parallel()
+	conf := `http { access_log off; server { listen FRONT; listen OTHER; server_name a.example; location / { return 302 /x; } location /dir/ { proxy_pass http://127.0.0.1:9; } } }
+`
+	onBoth(t, conf, func(front, _ string) []string {
+		var out []string
+		for _, target := range []string{"/", "/dir?a=b"} {
+			c, err := testnet.Dial(front)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			_ = c.Send("GET " + target + " HTTP/1.0\r\n\r\n")
+			res, err := c.Receive("GET")
+			out = append(out, fmt.Sprint(res.Status, strings.Replace(res.Get("Location"), front, "FRONT", 1), err))
+		}
+		return out
+	})
+}
+
+// Go's server refuses it before any server block does; it is in the log all the same.
+func TestARequestThatNoServerBlockSeesIsLogged(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	log := filepath.Join(dir, "access.log")
+	conf := `http { log_format l '$status "$request"'; access_log ` + log + ` l; server { listen FRONT; listen OTHER; return 200; } }
+`
+	onBoth(t, conf, func(front, _ string) []string {
+		before := lineCount(log)
+		_, _ = exchangeOnce(front, "GET", "/x", []string{"Host: "}, nil)
+		var text []byte
+		testnet.Eventually(t, 30*time.Second, "a line of the log", func() bool {
+			text, _ = os.ReadFile(log)
+			return lineCount(log) == before+1
+		})
+		return strings.Split(string(text), "\n")[before:]
+	})
 }

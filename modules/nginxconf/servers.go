@@ -127,6 +127,16 @@ func (a *adapter) serve(s *socket) (*caddyhttp.Server, error) {
 	}
 	if len(a.logs) > 0 {
 		srv.Logs = &caddyhttp.ServerLogConfig{}
+		// requests that no server block sees are those of the default server
+		for _, l := range list[*accessLog](s.def.scope, "access_log") {
+			if l.path == "" || l.cond != "" {
+				continue
+			}
+			if srv.Logs.DefaultLoggerName, err = a.logger(l); err != nil {
+				return nil, err
+			}
+			break
+		}
 	}
 	return srv, nil
 }

@@ -265,8 +265,8 @@ type choice struct {
 func (l *Location) find(uri string) (choice, bool) {
 	best, exact, redirect := l.prefix(uri)
 	switch {
-	case redirect != "":
-		return choice{redirect: redirect}, true
+	case redirect != nil:
+		return choice{location: redirect, redirect: redirect.Path}, true
 	case exact:
 		return choice{location: best}, true
 	}
@@ -300,26 +300,26 @@ func (l *Location) find(uri string) (choice, bool) {
 
 // prefix finds the location of the longest beginning of uri. exact: it is the
 // whole path and no other location is to be tried.
-func (l *Location) prefix(uri string) (best *Location, exact bool, redirect string) {
+func (l *Location) prefix(uri string) (best *Location, exact bool, redirect *Location) {
 	for _, c := range l.Locations {
 		switch c.Modifier {
 		case "=":
 			if c.Path == uri {
-				return c, true, ""
+				return c, true, nil
 			}
 		case "", "^~":
 			if strings.HasPrefix(uri, c.Path) && (best == nil || len(c.Path) > len(best.Path)) {
 				best = c
 			}
 			if c.AutoRedirect && c.Path == uri+"/" {
-				redirect = c.Path
+				redirect = c
 			}
 		}
 	}
-	if redirect != "" {
+	if redirect != nil {
 		for _, c := range l.Locations {
 			if c.Modifier == "=" && c.Path == uri {
-				return c, true, ""
+				return c, true, nil
 			}
 		}
 	}

@@ -138,7 +138,11 @@ func (st *state) absoluteURL(to string) string {
 	if !strings.HasPrefix(to, "/") || !st.absolute() {
 		return to
 	}
-	return st.scheme() + "://" + st.value("host") + st.portSuffix() + to
+	host := st.value("host")
+	if st.r.Host == "" {
+		host = st.value("server_addr")
+	}
+	return st.scheme() + "://" + host + st.portSuffix() + to
 }
 
 // absolute reports whether redirects are sent with scheme and host.

@@ -46,6 +46,7 @@ type Server struct {
 
 	clientCAs *x509.CertPool
 	names     serverNames
+	set       map[string]bool // variables of `set`: empty until they are set
 	values    *App
 	logger    *zap.Logger
 }
@@ -71,7 +72,32 @@ func (s *Server) Provision(ctx caddy.Context) error {
 	if s.names, err = newServerNames(s.Names); err != nil {
 		return err
 	}
-	return s.provision(ctx, nil)
+	if err := s.provision(ctx, nil); err != nil {
+		return err
+	}
+	s.set = map[string]bool{}
+	s.Location.variables(s.set)
+	return nil
+}
+
+// variables adds the names that rules of l and of what is in it may set.
+func (l *Location) variables(to map[string]bool) {
+	var rules func(steps []*Step)
+	rules = func(steps []*Step) {
+		for _, s := range steps {
+			if s.Set != "" {
+				to[s.Set] = true
+			}
+			rules(s.Then)
+			if s.Config != nil {
+				s.Config.variables(to)
+			}
+		}
+	}
+	rules(l.Rewrite)
+	for _, c := range l.Locations {
+		c.variables(to)
+	}
 }
 
 // maxChanges is how often a request may go back to the choice of a location.
@@ -185,6 +211,7 @@ func (st *state) limitFields() error {
 func (st *state) phases() error {
 	c, _ := st.server.find(st.uri)
 	if c.redirect != "" {
+		st.location = c.location
 		to := c.redirect
 		if st.args != "" {
 			to += "?" + st.args

@@ -63,10 +63,10 @@ func (s *Static) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 	if st == nil {
 		return errors.New("nginx_static works below nginx_server only")
 	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodPost {
+		return statusErr(http.StatusMethodNotAllowed, "method %s", r.Method)
+	}
 	if strings.HasSuffix(st.uri, "/") {
-		if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodPost {
-			return statusErr(http.StatusMethodNotAllowed, "method %s", r.Method)
-		}
 		return s.index(st)
 	}
 	return s.serve(st, w, r)

@@ -72,7 +72,7 @@ func (st *state) variable(name string) (string, bool) {
 			return p.get(st, rest)
 		}
 	}
-	return "", false
+	return "", st.server.set[name]
 }
 
 // defined computes a variable of map, geo or split_clients.
