@@ -21,6 +21,7 @@ type dir struct {
 	block []*dir // nil without a block
 	file  string
 	line  int
+	bare  bool // an if whose condition is not in parentheses
 }
 
 // errorf makes an error that says where d is.
@@ -36,6 +37,7 @@ func parse(body []byte, name string) (dirs []*dir, comments []string, err error)
 		}
 	}()
 	var broken []error
+	bare := map[string]bool{}
 	payload, err := crossplane.Parse(name, &crossplane.ParseOptions{
 		Open: func(path string) (io.ReadCloser, error) {
 			text := body
@@ -45,7 +47,7 @@ func parse(body []byte, name string) (dirs []*dir, comments []string, err error)
 					return nil, err
 				}
 			}
-			if err := terminated(string(text), path); err != nil {
+			if err := terminated(string(text), path, bare); err != nil {
 				broken = append(broken, err)
 			}
 			return io.NopCloser(bytes.NewReader(text)), nil
@@ -64,7 +66,7 @@ func parse(body []byte, name string) (dirs []*dir, comments []string, err error)
 	if len(payload.Errors) > 0 {
 		return nil, nil, parseErrors(payload, name)
 	}
-	c := converter{name: name}
+	c := converter{name: name, bare: bare}
 	for _, cfg := range payload.Config {
 		dirs = append(dirs, c.list(cfg.Parsed)...)
 	}
@@ -73,8 +75,8 @@ func parse(body []byte, name string) (dirs []*dir, comments []string, err error)
 
 // terminated looks for what the parser overlooks: directives that a brace ends,
 // where it does not know the directive, conditions without parentheses, and a
-// byte order mark.
-func terminated(text, name string) (err error) {
+// byte order mark. Where the conditions are it notes in bare.
+func terminated(text, name string, bare map[string]bool) (err error) {
 	if strings.HasPrefix(text, "\ufeff") {
 		return fmt.Errorf("%s:1: the file begins with a byte order mark: save it without", shown(name))
 	}
@@ -88,14 +90,17 @@ func terminated(text, name string) (err error) {
 			err = fmt.Errorf("%s:%d: unexpected \"}\": the directive before it is not terminated by \";\"", shown(name), t.Line)
 		case t.Value != "}" && len(words) == 0 && err == nil:
 			err = fmt.Errorf("%s:%d: unexpected %q", shown(name), t.Line, t.Value)
-		case t.Value == "{" && words[0] == "if" && !inParentheses(words[1:]) && err == nil:
-			err = fmt.Errorf("%s:%d: if: invalid condition %q: expected parentheses around it", shown(name), t.Line, strings.Join(words[1:], " "))
 		default:
+			if t.Value == "{" && len(words) > 0 && words[0] == "if" && !inParentheses(words[1:]) {
+				bare[place(shown(name), t.Line)] = true
+			}
 			words = nil
 		}
 	}
 	return err
 }
+
+func place(file string, line int) string { return fmt.Sprintf("%s:%d", file, line) }
 
 // inParentheses reports whether words stand in parentheses, which the parser does
 // not ask for.
@@ -126,6 +131,7 @@ func shown(file string) string { return filepath.ToSlash(file) }
 type converter struct {
 	name     string
 	comments []string
+	bare     map[string]bool
 	err      error
 	depth    int
 }
@@ -146,6 +152,7 @@ func (c *converter) list(ds crossplane.Directives) []*dir {
 		if n.file == "" {
 			n.file = shown(c.name)
 		}
+		n.bare = n.name == "if" && c.bare[place(n.file, n.line)]
 		for _, a := range d.Args {
 			n.args = append(n.args, unescape(a))
 		}

@@ -116,6 +116,8 @@ func (a *adapter) condition(d *dir) (*nginxhttp.Condition, error) {
 	}
 	invalid := d.errorf("invalid condition %q", strings.Join(args, " "))
 	switch {
+	case d.bare:
+		return nil, d.errorf("invalid condition %q: expected parentheses around it", strings.Join(args, " "))
 	case len(args) == 1 && isVariable(args[0]):
 		return &nginxhttp.Condition{Value: template(args[0], nil)}, nil
 	case len(args) == 2 && len(strings.TrimPrefix(args[0], "!")) == 2 && strings.Contains("-f-d-e-x", strings.TrimPrefix(args[0], "!")):
