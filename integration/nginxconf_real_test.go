@@ -253,7 +253,7 @@ func (c *real) one(f fronts, request string) []string {
 
 // unread are lines of requests that nginx gives up before it knows the host, or
 // even the method, or has not read in full.
-var unread = regexp.MustCompile(`(?m)^.*("GET (/\.\./x|/%00|/uuuu)|" 414 |" 400 226 .* \d+ # \[|"status":414).*\n`)
+var unread = regexp.MustCompile(`(?m)^.*("GET (/\.\./x|/%00|/uuuu)|" 414 |" 400 226 .* \[\] |"status":414).*\n`)
 
 // logs are the lines of all logs, by the name of the log, in order: with several
 // workers nginx writes them in any.
