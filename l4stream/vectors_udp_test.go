@@ -49,16 +49,15 @@ func newUDPCase(t *testing.T, i int, v vector) (tc *udpCase, group, stream strin
 	}
 	var lines []string
 	for _, s := range v.Config.Servers {
-		conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		local := &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: testnet.FreeUDPPort(t)}
+		tc.labels[local.String()] = s.Label
+		lines = append(lines, s.line(local.String(), &v.Config))
+		if s.Refuses {
+			continue
+		}
+		conn, err := net.ListenUDP("udp", local)
 		if err != nil {
 			t.Fatal(err)
-		}
-		address := conn.LocalAddr().String()
-		tc.labels[address] = s.Label
-		lines = append(lines, s.line(address, &v.Config))
-		if s.Refuses {
-			conn.Close()
-			continue
 		}
 		tc.sockets[s.Label] = conn
 		t.Cleanup(func() { conn.Close() })

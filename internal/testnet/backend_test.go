@@ -199,6 +199,37 @@ func TestLinesAnswerInUpperCaseWithTheirPort(t *testing.T) {
 	}
 }
 
+func TestUDPPortsAreGivenOnceAndNotByTheSystem(t *testing.T) {
+	given := map[int]bool{}
+	t.Run("given", func(t *testing.T) {
+		for range 500 {
+			port := FreeUDPPort(t)
+			if given[port] {
+				t.Fatalf("port %d was given twice", port)
+			}
+			given[port] = true
+			if keepUDPPort(t, port) {
+				t.Fatalf("port %d could be chosen once more", port)
+			}
+		}
+	})
+	for port := range given {
+		if _, kept := keptUDPPorts.Load(port); kept {
+			t.Fatalf("port %d is kept after the end of the test", port)
+		}
+	}
+	for range 500 {
+		c, err := net.ListenPacket("udp4", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if port := c.LocalAddr().(*net.UDPAddr).Port; port >= firstUDPPort && port < firstUDPPort+udpPorts {
+			t.Fatalf("the system chose port %d, which FreeUDPPort may give", port)
+		}
+	}
+}
+
 func TestUDPAnswersAndComesBackOnItsPort(t *testing.T) {
 	u := NewUDP(t, nil)
 	c, err := net.Dial("udp", u.Addr())

@@ -6,9 +6,11 @@ package testnet
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"text/template"
@@ -43,15 +45,47 @@ func RefusedAddr(t testing.TB) string {
 	return Reserve(t).Addr()
 }
 
-// FreeUDPPort is a UDP port of 127.0.0.1 that was free a moment ago.
+// FreeUDPPort is a UDP port of 127.0.0.1 on which nobody receives. Until the end
+// of the test it is given to nobody else here, on Linux to no other process that
+// asks here either; and being none of those that systems choose by themselves,
+// it stays free until a server asks for it by number.
 func FreeUDPPort(t testing.TB) int {
 	t.Helper()
-	c, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("choosing a UDP port: %v", err)
+	for range 1000 {
+		port := firstUDPPort + rand.IntN(udpPorts)
+		if !keepUDPPort(t, port) {
+			continue
+		}
+		if c, err := net.ListenPacket("udp4", loopback(port)); err == nil {
+			c.Close()
+			return port
+		}
 	}
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).Port
+	t.Fatal("no free UDP port was found")
+	return 0
+}
+
+// The ports that FreeUDPPort chooses from lie below those that systems choose
+// from: 32768 and up on Linux, 49152 and up elsewhere.
+const (
+	firstUDPPort = 20000
+	udpPorts     = 12000
+)
+
+var keptUDPPorts sync.Map
+
+// keepUDPPort reports whether nobody else has chosen the port.
+func keepUDPPort(t testing.TB, port int) bool {
+	if _, taken := keptUDPPorts.LoadOrStore(port, true); taken {
+		return false
+	}
+	release, ok := lockUDPPort(port)
+	if !ok {
+		keptUDPPorts.Delete(port)
+		return false
+	}
+	t.Cleanup(func() { release(); keptUDPPorts.Delete(port) })
+	return true
 }
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

@@ -4,6 +4,8 @@
 package testnet
 
 import (
+	"fmt"
+	"net"
 	"os"
 	"sync"
 	"syscall"
@@ -31,4 +33,13 @@ func reserve() (port int, release func(), err error) {
 		return 0, nil, os.NewSyscallError("getsockname", err)
 	}
 	return sa.(*syscall.SockaddrInet4).Port, release, nil
+}
+
+// lockUDPPort keeps other processes from choosing the port.
+func lockUDPPort(port int) (release func(), ok bool) {
+	ln, err := net.Listen("unix", fmt.Sprintf("@testnet-udp-%d", port))
+	if err != nil {
+		return nil, false
+	}
+	return func() { ln.Close() }, true
 }

@@ -15,3 +15,6 @@ func reserve() (port int, release func(), err error) {
 	defer ln.Close()
 	return ln.Addr().(*net.TCPAddr).Port, func() {}, nil
 }
+
+// lockUDPPort does not know of other processes.
+func lockUDPPort(int) (release func(), ok bool) { return func() {}, true }

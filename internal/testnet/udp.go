@@ -40,7 +40,7 @@ func NewUDP(t testing.TB, answer func(Datagram) [][]byte) *UDP {
 			return [][]byte{fmt.Appendf(nil, "%d %s", u.Port(), strings.ToUpper(string(d.Data)))}
 		}
 	}
-	u.addr = &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}
+	u.addr = &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: FreeUDPPort(t)}
 	u.Restart()
 	t.Cleanup(u.Stop)
 	return u
@@ -56,7 +56,7 @@ func (u *UDP) Restart() {
 		u.t.Fatalf("listening: %v", err)
 	}
 	_ = conn.SetReadBuffer(4 << 20)
-	u.conn, u.addr = conn, conn.LocalAddr().(*net.UDPAddr)
+	u.conn = conn
 	u.wg.Go(func() { u.serve(conn) })
 }
 
