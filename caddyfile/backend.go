@@ -170,6 +170,8 @@ func (b *backend) multiplexed(scheme string) (*reverseproxy.HTTPTransport, error
 			return nil, b.errf("tls_crl", "tls_crl is for HTTP/1 servers: Caddy's transport for HTTP/2 and 3 has no revocation lists")
 		case "client_certificate_password_file":
 			return nil, b.errf("tls_client_auth", "tls_client_auth with a file of passwords is for HTTP/1 servers: for HTTP/2 and 3, use a key that is not encrypted")
+		case "protocol_min and protocol_max":
+			return nil, b.errf("tls_protocols", "tls_protocols is for HTTP/1 servers: Caddy's transport for HTTP/2 and 3 offers TLS 1.2 and 1.3")
 		}
 		// which never resumes sessions
 		tls = &h.TLS.TLSConfig

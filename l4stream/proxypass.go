@@ -403,6 +403,7 @@ func (p *ProxyPass) sslOptions() cfg.Options {
 		"ssl_insecure_skip_verify":  on(cfg.Flag(&ssl.InsecureSkipVerify)),
 		"ssl_trusted_ca_certs":      on(cfg.TrustFiles(&ssl.CARaw)),
 		"ssl_crl":                   on(cfg.Strings(&ssl.CRLFiles)),
+		"ssl_protocols":             on(ssl.ParseProtocols),
 		"ssl_no_session_resumption": on(cfg.Flag(&ssl.NoSessionResumption)),
 		"ssl_certificate": on(func(d *caddyfile.Dispenser) error {
 			if !d.Args(&ssl.ClientCertificateFile, &ssl.ClientCertificateKeyFile) {

@@ -42,6 +42,7 @@ func (t *Transport) table() cfg.Options {
 		"tls_trust_pool": t.tlsOption(trustPool),
 		"tls_crl":        t.tlsOption(func(c *TLS) cfg.Setter { return cfg.Strings(&c.CRLFiles) }),
 
+		"tls_protocols":             t.tlsOption(func(c *TLS) cfg.Setter { return c.ParseProtocols }),
 		"tls_no_session_resumption": t.tlsOption(func(c *TLS) cfg.Setter { return nothing(&c.NoSessionResumption) }),
 	}
 }
@@ -65,6 +66,7 @@ func (t *Transport) table() cfg.Options {
 //	    tls_insecure_skip_verify
 //	    tls_trust_pool <module> ...
 //	    tls_crl <file...>
+//	    tls_protocols <min> [<max>]
 //	    tls_no_session_resumption
 //	    tls_client_auth <name> | <certificate file> <key file> [<password file>]
 //	    tls_timeout <duration>

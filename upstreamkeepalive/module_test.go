@@ -43,6 +43,8 @@ func TestCaddyfileBecomesJSON(t *testing.T) {
 		{"tls_client_auth a.test", `{"tls":{"client_certificate_automate":"a.test"}}`},
 		{"tls_client_auth c.pem k.pem", `{"tls":{"client_certificate_file":"c.pem","client_certificate_key_file":"k.pem"}}`},
 		{"tls_client_auth c.pem k.pem p", `{"tls":{"client_certificate_file":"c.pem","client_certificate_key_file":"k.pem","client_certificate_password_file":"p"}}`},
+		{"tls_protocols tls1.3", `{"tls":{"protocol_min":"tls1.3"}}`},
+		{"tls_protocols tls1.2 tls1.2", `{"tls":{"protocol_min":"tls1.2","protocol_max":"tls1.2"}}`},
 		{"tls_no_session_resumption", `{"tls":{"no_session_resumption":true}}`},
 		{"tls_crl a.pem b.pem", `{"tls":{"crl_files":["a.pem","b.pem"]}}`},
 		{"tls_curves x25519 secp256r1", `{"tls":{"curves":["x25519","secp256r1"]}}`},

@@ -195,6 +195,36 @@ func TestTLSSessionsAreResumedPerServer(t *testing.T) {
 	}
 }
 
+func TestVersionsOfTLSCanBeChosen(t *testing.T) {
+	ca := newAuthority(t, "a.test")
+	s := tlsServer(t, ca, nil, answering(okEmpty))
+	for _, want := range []struct {
+		low, high string
+		version   uint16
+	}{{"", "", tls.VersionTLS13}, {"tls1.2", "", tls.VersionTLS13}, {"", "tls1.2", tls.VersionTLS12}, {"tls1.3", "tls1.3", tls.VersionTLS13}} {
+		c := trusting(ca, "a.test")
+		c.TLS.ProtocolMin, c.TLS.ProtocolMax = want.low, want.high
+		res, err := provisioned(t, c).RoundTrip(request(t, "GET", s.Addr(), nil))
+		if err != nil {
+			t.Fatalf("%q to %q: %v", want.low, want.high, err)
+		}
+		res.Body.Close()
+		if res.TLS.Version != want.version {
+			t.Errorf("%q to %q: version %s, want %s", want.low, want.high, tls.VersionName(res.TLS.Version), tls.VersionName(want.version))
+		}
+	}
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{ca.server}, MaxVersion: tls.VersionTLS12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := serve(t, l, answering(okEmpty))
+	c := trusting(ca, "a.test")
+	c.TLS.ProtocolMin = "tls1.3"
+	if _, err := provisioned(t, c).RoundTrip(request(t, "GET", old.Addr(), nil)); err == nil {
+		t.Error("a server of TLS 1.2 was accepted where 1.3 is the lowest")
+	}
+}
+
 func TestHiddenTLSBytesSpoilAConnection(t *testing.T) {
 	ca := newAuthority(t)
 	answer := []byte(okEmpty)

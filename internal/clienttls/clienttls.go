@@ -149,6 +149,8 @@ func Difference(a, b *Client) string {
 		return "differ in renegotiation"
 	case !slices.Equal(a.Config.CurvePreferences, b.Config.CurvePreferences):
 		return "differ in curves"
+	case a.Config.MinVersion != b.Config.MinVersion || a.Config.MaxVersion != b.Config.MaxVersion:
+		return "differ in versions of TLS"
 	}
 	return ""
 }

@@ -37,6 +37,8 @@ func TestClientsThatDifferSayInWhatAndHaveOtherNumbers(t *testing.T) {
 		{"send the server's name", func(c *Client) { c.NoSNI = true }},
 		{"from different places", func(c *Client) { c.ByAddress = true }},
 		{"renegotiation", func(c *Client) { c.Config.Renegotiation = tls.RenegotiateFreelyAsClient }},
+		{"versions of TLS", func(c *Client) { c.Config.MinVersion = tls.VersionTLS13 }},
+		{"versions of TLS", func(c *Client) { c.Config.MaxVersion = tls.VersionTLS12 }},
 		{"curves", func(c *Client) { c.Config.CurvePreferences = []tls.CurveID{tls.X25519} }},
 	} {
 		a, b, same := base(), base(), base()

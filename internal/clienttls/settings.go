@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+	"github.com/caddyserver/caddy/v2/modules/caddytls"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/crlfile"
 	"github.com/caddy-upstream/caddy-upstream/internal/keyfile"
@@ -35,6 +37,11 @@ type Settings struct {
 	// Do not resume TLS sessions: each connection makes a whole handshake.
 	// Default: sessions are resumed, each with the server that began it.
 	NoSessionResumption bool `json:"no_session_resumption,omitempty"`
+
+	// The lowest and the highest version of TLS: tls1.2 or tls1.3. Default: both
+	// are offered.
+	ProtocolMin string `json:"protocol_min,omitempty"`
+	ProtocolMax string `json:"protocol_max,omitempty"`
 }
 
 // More says which of the settings Caddy's own transports do not have, in the
@@ -47,6 +54,8 @@ func (s *Settings) More() string {
 		return "client_certificate_password_file"
 	case s.NoSessionResumption:
 		return "no_session_resumption"
+	case s.ProtocolMin+s.ProtocolMax != "":
+		return "protocol_min and protocol_max"
 	}
 	return ""
 }
@@ -72,6 +81,9 @@ func New(ctx caddy.Context, settings *Settings) (*Client, error) {
 	}
 	c := of(&caddys, config)
 	c.Config.SessionTicketsDisabled = settings.NoSessionResumption
+	if err := settings.versions(c.Config); err != nil {
+		return nil, err
+	}
 	if pair != nil {
 		c.Config.Certificates = []tls.Certificate{*pair}
 	}
@@ -88,4 +100,47 @@ func New(ctx caddy.Context, settings *Settings) (*Client, error) {
 		return c.Revoked.Check(state.VerifiedChains, time.Now())
 	}
 	return c, nil
+}
+
+// ParseProtocols parses the arguments <min> [<max>] of an option.
+func (s *Settings) ParseProtocols(d *caddyfile.Dispenser) error {
+	option := d.Val()
+	args := d.RemainingArgs()
+	if len(args) == 0 || len(args) > 2 {
+		return d.Errf("%s: got %d arguments, expected <min> [<max>], each tls1.2 or tls1.3", option, len(args))
+	}
+	for _, v := range args {
+		if _, ok := caddytls.SupportedProtocols[v]; !ok {
+			return d.Errf("%s: unknown version %q, expected tls1.2 or tls1.3", option, v)
+		}
+	}
+	s.ProtocolMin = args[0]
+	if len(args) == 2 {
+		s.ProtocolMax = args[1]
+		if s.ProtocolMin > s.ProtocolMax {
+			return d.Errf("%s: %s is higher than %s", option, args[0], args[1])
+		}
+	}
+	return nil
+}
+
+// versions sets the versions of TLS.
+func (s *Settings) versions(config *tls.Config) error {
+	for _, v := range []struct {
+		field, name string
+		to          *uint16
+	}{{"protocol_min", s.ProtocolMin, &config.MinVersion}, {"protocol_max", s.ProtocolMax, &config.MaxVersion}} {
+		if v.name == "" {
+			continue
+		}
+		version, ok := caddytls.SupportedProtocols[v.name]
+		if !ok {
+			return fmt.Errorf("%s %q: expected tls1.2 or tls1.3", v.field, v.name)
+		}
+		*v.to = version
+	}
+	if config.MaxVersion != 0 && config.MinVersion > config.MaxVersion {
+		return fmt.Errorf("protocol_min %s is higher than protocol_max %s", s.ProtocolMin, s.ProtocolMax)
+	}
+	return nil
 }

@@ -208,3 +208,15 @@ func TestAnEncryptedKeyIsUsedAndStaysOutOfTheSettings(t *testing.T) {
 		t.Error("an encrypted key without passwords is no error")
 	}
 }
+
+func TestWrongVersionsOfTLSAreRefused(t *testing.T) {
+	for want, s := range map[string]Settings{
+		`protocol_min "TLSv1.2": expected tls1.2 or tls1.3`:      {ProtocolMin: "TLSv1.2"},
+		`protocol_max "tls1.1": expected tls1.2 or tls1.3`:       {ProtocolMax: "tls1.1"},
+		"protocol_min tls1.3 is higher than protocol_max tls1.2": {ProtocolMin: "tls1.3", ProtocolMax: "tls1.2"},
+	} {
+		if _, err := New(caddy.Context{Context: t.Context()}, &s); err == nil || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+}

@@ -118,15 +118,12 @@ func TestNoDirectiveIsReadAndForgotten(t *testing.T) {
 	for name, entries := range table {
 		for _, e := range entries {
 			_, option, _ := strings.Cut(name, "_")
-			if e.read != nil && !asked[name] && !asked[option] && !alone[name] {
+			if e.read != nil && !asked[name] && !asked[option] {
 				t.Errorf("%s is read in %s, and nobody asks for it", name, kinds(e.in))
 			}
 		}
 	}
 }
-
-// alone are directives that are read for their errors and warnings.
-var alone = map[string]bool{"proxy_ssl_protocols": true, "grpc_ssl_protocols": true}
 
 func isSource(f fs.DirEntry) bool {
 	return strings.HasSuffix(f.Name(), ".go") && !strings.HasSuffix(f.Name(), "_test.go") && !strings.HasSuffix(f.Name(), "directives.go")

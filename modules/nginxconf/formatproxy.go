@@ -6,6 +6,8 @@ package nginxconf
 import (
 	"fmt"
 	"strings"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/clienttls"
 )
 
 // headerPlaceholders are the variables that proxy_set_header may have here.
@@ -84,9 +86,20 @@ func (p *printer) proxyTLS(s *scope, pass *proxyPass, t *target) {
 	if len(c.CRLFiles) > 0 {
 		p.line("tls_crl %s", p.tokens(at, c.CRLFiles))
 	}
+	p.serverProtocols("tls_protocols", c)
 	p.flag("tls_no_session_resumption", c.NoSessionResumption)
 	if c.ClientCertificateFile != "" {
 		p.words("tls_client_auth", p.token(at, c.ClientCertificateFile), p.token(at, c.ClientCertificateKeyFile), p.tokenIf(at, c.ClientCertificatePasswordFile))
+	}
+}
+
+// serverProtocols prints the versions of TLS to servers.
+func (p *printer) serverProtocols(option string, s *clienttls.Settings) {
+	switch {
+	case s.ProtocolMin != "":
+		p.words(option, s.ProtocolMin, s.ProtocolMax)
+	case s.ProtocolMax != "":
+		p.line("%s tls1.2 %s", option, s.ProtocolMax)
 	}
 }
 

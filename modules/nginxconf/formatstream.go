@@ -299,6 +299,7 @@ func (p *printer) streamProxyTLS(at *dir, s *l4stream.UpstreamTLS) {
 	if len(s.CRLFiles) > 0 {
 		p.line("ssl_crl %s", p.tokens(at, s.CRLFiles))
 	}
+	p.serverProtocols("ssl_protocols", &s.Settings)
 	p.flag("ssl_no_session_resumption", s.NoSessionResumption)
 	if s.ClientCertificateFile != "" {
 		p.words("ssl_certificate", p.token(at, s.ClientCertificateFile), p.token(at, s.ClientCertificateKeyFile), p.tokenIf(at, s.ClientCertificatePasswordFile))

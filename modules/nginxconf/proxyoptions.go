@@ -5,6 +5,7 @@ package nginxconf
 
 import (
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/caddy-upstream/caddy-upstream/modules/nginxconf/nginxhttp"
@@ -68,14 +69,14 @@ func readRedirect(a *adapter, d *dir) (any, error) {
 }
 
 func readClientProtocols(a *adapter, d *dir) (any, error) {
-	has := map[string]bool{}
-	for _, w := range d.args {
-		has[w] = true
+	if _, err := readProtocols(a, d); err != nil {
+		return nil, err
 	}
-	if !has["TLSv1.2"] || !has["TLSv1.3"] {
-		return nil, d.errorf("TLS 1.2 and 1.3 are offered to servers, nothing else can be chosen: take it out")
-	}
-	if len(has) > 2 {
+	older := slices.ContainsFunc(d.args, func(w string) bool { return w != "TLSv1.2" && w != "TLSv1.3" })
+	switch {
+	case !slices.Contains(d.args, "TLSv1.2") && !slices.Contains(d.args, "TLSv1.3"):
+		return nil, d.errorf("only TLSv1.2 and TLSv1.3 are there")
+	case older:
 		a.warn(d, "only TLS 1.2 and 1.3 are offered")
 	}
 	return d.args, nil

@@ -4,6 +4,8 @@
 package nginxconf
 
 import (
+	"slices"
+
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/clienttls"
@@ -49,6 +51,13 @@ func (a *adapter) trust(s *scope, at *dir, option func(string) string, c *client
 		}
 	} else {
 		c.InsecureSkipVerify = true // and without verification nginx reads no lists
+	}
+	switch words := value(s, option("ssl_protocols"), []string(nil)); {
+	case words == nil:
+	case !slices.Contains(words, "TLSv1.2"):
+		c.ProtocolMin = "tls1.3"
+	case !slices.Contains(words, "TLSv1.3"):
+		c.ProtocolMax = "tls1.2"
 	}
 	c.NoSessionResumption = !value(s, option("ssl_session_reuse"), true)
 	cert, key := value(s, option("ssl_certificate"), ""), value(s, option("ssl_certificate_key"), "")
