@@ -64,6 +64,34 @@ func TestCertificatesAreChosenBySNIAsNginxDoes(t *testing.T) {
 	})
 }
 
+func TestCiphersAreThoseThatTheConfigurationNames(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	_, cert, key := ca.issue("one.example")
+	server := fmt.Sprintf(`ssl_certificate %s; ssl_certificate_key %s; ssl_protocols TLSv1.2;
+		ssl_ciphers ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:DHE-RSA-AES128-GCM-SHA256:!aNULL;`, cert, key)
+	conf := "http {\n access_log off;\n server { listen FRONT ssl; " + server + " return 200 $ssl_cipher; }\n}\n" +
+		"stream {\n server { listen OTHER ssl; " + server + " return $ssl_cipher; }\n}\n"
+	onBoth(t, conf, func(front, other string) []string {
+		var out []string
+		for _, address := range []string{front, other} {
+			for _, offered := range [][]uint16{
+				{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256},
+				{tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384},
+			} {
+				c, err := testnet.DialTLS(address, &tls.Config{InsecureSkipVerify: true, ServerName: "one.example", MaxVersion: tls.VersionTLS12, CipherSuites: offered})
+				if err != nil {
+					out = append(out, "refused")
+					continue
+				}
+				out = append(out, tls.CipherSuiteName(c.Conn.(*tls.Conn).ConnectionState().CipherSuite))
+				c.Close()
+			}
+		}
+		return out
+	})
+}
+
 func TestHandshakesForOtherNamesAreRejectedAsConfigured(t *testing.T) {
 	t.Parallel()
 	ca, more := newAuthority(t), newAuthority(t)

@@ -77,6 +77,7 @@ func serverDirectives() map[string][]entry {
 		"ssl_certificate_key":      {{in: inHTTP | inServer, min: 1, max: 1, multi: true, read: readText}},
 		"ssl_password_file":        {{in: inHTTP | inServer, min: 1, max: 1, read: readText}},
 		"ssl_protocols":            {{in: inHTTP | inServer, min: 1, max: -1, read: readProtocols}},
+		"ssl_ciphers":              {{in: inHTTP | inServer, min: 1, max: 1, read: readCiphers}},
 		"ssl_crl":                  {{in: inHTTP | inServer, min: 1, max: 1, read: readText}},
 		"ssl_client_certificate":   {{in: inHTTP | inServer, min: 1, max: 1, read: readText}},
 		"ssl_verify_client":        {{in: inHTTP | inServer, min: 1, max: 1, read: oneOf("on", "off", "optional", "optional_no_ca")}},

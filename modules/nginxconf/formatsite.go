@@ -22,7 +22,7 @@ var printable = func() map[string]bool {
 		proxy_buffering proxy_request_buffering proxy_http_version proxy_set_header
 		proxy_ssl_name proxy_ssl_server_name proxy_ssl_verify proxy_ssl_trusted_certificate proxy_ssl_crl
 		proxy_ssl_certificate proxy_ssl_certificate_key proxy_ssl_password_file proxy_ssl_session_reuse proxy_ssl_protocols
-		ssl_certificate ssl_certificate_key ssl_protocols ssl_verify_client ssl_client_certificate ssl_trusted_certificate ssl_crl http2
+		ssl_certificate ssl_certificate_key ssl_protocols ssl_ciphers ssl_verify_client ssl_client_certificate ssl_trusted_certificate ssl_crl http2
 		server_name location vhost client_max_body_size
 		resolver resolver_timeout`) { // which groups have
 		known[name] = true

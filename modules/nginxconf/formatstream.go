@@ -213,7 +213,8 @@ func (p *printer) streamTLS(at *dir, t *l4stream.TLS) {
 	})
 }
 
-// protocols prints the versions of TLS of a policy; the lowest by default is 1.2.
+// protocols prints the versions and ciphers of TLS of a policy; the lowest by
+// default is 1.2.
 func (p *printer) protocols(c *caddytls.ConnectionPolicy) {
 	least := c.ProtocolMin
 	if least == "" && c.ProtocolMax != "" {
@@ -221,6 +222,9 @@ func (p *printer) protocols(c *caddytls.ConnectionPolicy) {
 	}
 	if least != "" {
 		p.words("protocols", least, c.ProtocolMax)
+	}
+	if len(c.CipherSuites) > 0 {
+		p.line("ciphers %s", strings.Join(c.CipherSuites, " "))
 	}
 }
 

@@ -34,7 +34,6 @@ var refused = map[string]string{
 	"proxy_store":               "responses cannot be stored",
 	"proxy_set_body":            "bodies cannot be replaced",
 	"proxy_ssl_ciphers":         "take it out: Go's own choice of ciphers is used",
-	"ssl_ciphers":               "take it out: Go's own choice of ciphers is used",
 	"ssl_ecdh_curve":            "take it out: Go's own choice of curves is used",
 	"ssl_stapling":              "take it out: Caddy staples by itself",
 	"ssl_stapling_verify":       "take it out: Caddy staples by itself",

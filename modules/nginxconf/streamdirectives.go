@@ -72,6 +72,7 @@ func streamProxyDirectives() map[string][]entry {
 		"ssl_certificate_key":           {{in: inStreamAll, min: 1, max: 1, multi: true, read: readText}},
 		"ssl_password_file":             {{in: inStreamAll, min: 1, max: 1, read: readText}},
 		"ssl_protocols":                 {{in: inStreamAll, min: 1, max: -1, read: readProtocols}},
+		"ssl_ciphers":                   {{in: inStreamAll, min: 1, max: 1, read: readCiphers}},
 		"ssl_crl":                       {{in: inStreamAll, min: 1, max: 1, read: readText}},
 		"ssl_alpn":                      {{in: inStreamAll, min: 1, max: -1, read: readWords}},
 		"ssl_client_certificate":        {{in: inStreamAll, min: 1, max: 1, read: readText}},

@@ -207,7 +207,7 @@ func (a *adapter) streamTLS(v *streamServer) (json.RawMessage, error) {
 	if err := a.tlsOptions(v.scope, v.at, p); err != nil {
 		return nil, err
 	}
-	if p.ALPN != nil || p.ProtocolMin != "" || p.ProtocolMax != "" || p.ClientAuthentication != nil {
+	if p.ALPN != nil || p.ProtocolMin != "" || p.ProtocolMax != "" || p.CipherSuites != nil || p.ClientAuthentication != nil {
 		t.ConnectionPolicies = caddytls.ConnectionPolicies{p}
 	}
 	return handler("tls", t), nil

@@ -80,6 +80,7 @@ func (a *adapter) tlsOptions(s *scope, at *dir, p *caddytls.ConnectionPolicy) er
 	} else if !a.version.atLeast(1, 23, 4) { // TLS 1.3 was no default
 		p.ProtocolMax = "tls1.2"
 	}
+	p.CipherSuites = value(s, "ssl_ciphers", []string(nil))
 	mode := value(s, "ssl_verify_client", "off")
 	if mode == "off" {
 		return nil
