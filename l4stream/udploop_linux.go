@@ -110,6 +110,7 @@ func (r *udpOnLoop) Ready(uint32) {
 	if r.closed {
 		return
 	}
+	r.loop.Gather()
 	if err := r.u.batch.Serve(r.handle); err != nil && !errors.Is(err, udpbatch.ErrEmpty) {
 		r.u.failed(err)
 	}
@@ -181,6 +182,7 @@ func (u *udpSession) Ready(uint32) {
 	if u.loop.left {
 		return
 	}
+	u.loop.Gather()
 	if err := u.batch.Serve(u.loop.handle); err != nil && !errors.Is(err, udpbatch.ErrEmpty) {
 		u.refused(err)
 	}

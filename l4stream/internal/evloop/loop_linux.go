@@ -54,6 +54,8 @@ type Loop struct {
 	closed bool // has ended
 
 	now   time.Time // when the loop was last woken; its goroutine's
+	calm  int       // of the handlers called since, those that called Gather; likewise
+	pace  pace      // likewise
 	again []Handler // to be called before the loop waits; likewise
 	spare []Handler
 	run   []func()
@@ -250,6 +252,10 @@ func (l *Loop) Again(h Handler) { l.again = append(l.again, h) }
 // call it.
 func (l *Loop) Now() time.Time { return l.now }
 
+// Gather says that what the handler that is being called has to do may wait a
+// moment, for more of it to come. The loop's goroutine only may call it.
+func (l *Loop) Gather() { l.calm++ }
+
 // yieldAfter is how long a loop keeps its processor; see the package's comment.
 // The scheduler takes it away after 10 ms.
 const yieldAfter = 4 * time.Millisecond
@@ -269,12 +275,16 @@ func (l *Loop) serve() {
 			n = 0 // EINTR: there is nothing else that it could be
 		}
 		woken := false
+		l.calm = 0
 		for i := range events[:n] {
 			if e := &events[i]; e.Fd == 0 {
 				woken = true
 			} else if h := l.handler(Token{e.Fd, e.Pad}); h != nil {
 				h.Ready(e.Events)
 			}
+		}
+		if rest := l.pace.rest(l.now, n > 0 && l.calm == n && len(l.again) == 0); rest > 0 {
+			sleep(rest)
 		}
 		again := l.again
 		l.again = l.spare[:0]
