@@ -10,9 +10,22 @@ import (
 	"strings"
 )
 
+// reads is how often the kernel's tables are read: they come in pieces, and a
+// socket is missing from a reading when others go meanwhile.
+const reads = 5
+
 // handedOver reports that no more than one socket listens at each address with
 // one of these TCP ports.
 func handedOver(ports []int) (bool, error) {
+	for range reads {
+		if once, err := readOnce(ports); !once || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func readOnce(ports []int) (bool, error) {
 	ours := map[string]bool{}
 	for _, p := range ports {
 		ours[fmt.Sprintf("%04X", p)] = true
