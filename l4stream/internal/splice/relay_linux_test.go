@@ -214,10 +214,8 @@ func TestARelayWithoutDescriptorsForPipesCopies(t *testing.T) {
 }
 
 func TestUrgentDataIsLeftOutAndDoesNotStopASession(t *testing.T) {
-	eachKind(t, func(t *testing.T, kind int) {
-		if kinds[kind].network != "tcp" {
-			t.Skip("urgent data is TCP's")
-		}
+	overTCP := func(kind int) bool { return kinds[kind].network == "tcp" }
+	eachKindThat(t, overTCP, func(t *testing.T, kind int) {
 		s := start(t, kind, Config{})
 		urgent := func() {
 			raw, err := s.client.(*net.TCPConn).SyscallConn()

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/caddy-upstream/caddy-upstream/internal/testnet"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,7 +32,7 @@ func listen(t testing.TB, network, addr string) (*Socket, *net.UDPConn) {
 	c, err := net.ListenUDP(network, a)
 	if err != nil {
 		if a.IP.To4() == nil {
-			t.Skipf("no IPv6 here: %v", err)
+			testnet.Missing(t, fmt.Sprintf("no IPv6 here: %v", err))
 		}
 		t.Fatal(err)
 	}
@@ -144,7 +146,7 @@ func TestManyDatagramsComeInOrderOfTheirSender(t *testing.T) {
 
 func TestRepliesLeaveFromTheAddressTheClientUsed(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("needs all of 127.0.0.0/8")
+		testnet.Missing(t, "needs all of 127.0.0.0/8")
 	}
 	for _, c := range []struct{ network, listen, client string }{
 		{"udp4", "0.0.0.0:0", "127.0.0.2"},
@@ -199,7 +201,7 @@ func TestASocketOnOneAddressHasNoLocal(t *testing.T) {
 
 func TestARefusedPortIsAnErrorOfServeAndTheSocketGoesOn(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("only there are refusals certain")
+		testnet.Missing(t, "only there are refusals certain")
 	}
 	_, gone := listen(t, "udp4", "127.0.0.1:0")
 	addr := gone.LocalAddr().String()
@@ -345,7 +347,7 @@ func TestBuffersAreAboutAsLargeAsWhatTheyHold(t *testing.T) {
 
 func TestABroadcastIsAnsweredFromAnAddressOfThisMachine(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("needs the broadcast address of 127.0.0.0/8")
+		testnet.Missing(t, "needs the broadcast address of 127.0.0.0/8")
 	}
 	s, conn := listen(t, "udp4", "0.0.0.0:0")
 	_, client := listen(t, "udp4", "127.0.0.1:0")
