@@ -77,13 +77,21 @@ func revocations(t *testing.T, root, below *authority, cert tls.Certificate) map
 	return files
 }
 
+// listedServer is an authority, a certificate for app.example that one between
+// them has signed, and the files of revocations for it.
+func listedServer(t *testing.T) (root *authority, cert tls.Certificate, lists map[string]string) {
+	t.Helper()
+	root = newAuthority(t)
+	below := root.between()
+	cert, _, _ = below.issue("app.example")
+	lists = revocations(t, root, below, cert)
+	cert.Certificate = append(cert.Certificate, below.cert.Raw)
+	return root, cert, lists
+}
+
 func TestRevocationListsForServersCountAsInNginx(t *testing.T) {
 	t.Parallel()
-	root := newAuthority(t)
-	below := root.between()
-	cert, _, _ := below.issue("app.example")
-	lists := revocations(t, root, below, cert)
-	cert.Certificate = append(cert.Certificate, below.cert.Raw)
+	root, cert, lists := listedServer(t)
 	backend := tlsBackend(t, &tls.Config{Certificates: []tls.Certificate{cert}})
 	grpc := newGRPCServer(t, "g", &tls.Config{Certificates: []tls.Certificate{cert}})
 	conf := "http { access_log off; upstream app.example { server " + backend.Addr() + "; } upstream g.example { server " + grpc.addr + "; }\n" +
@@ -110,11 +118,7 @@ func TestRevocationListsForServersCountAsInNginx(t *testing.T) {
 
 func TestRevocationListsForServersOfStreamCountAsInNginx(t *testing.T) {
 	t.Parallel()
-	root := newAuthority(t)
-	below := root.between()
-	cert, _, _ := below.issue("app.example")
-	lists := revocations(t, root, below, cert)
-	cert.Certificate = append(cert.Certificate, below.cert.Raw)
+	root, cert, lists := listedServer(t)
 	backend := tlsBackend(t, &tls.Config{Certificates: []tls.Certificate{cert}})
 	conf := "stream { upstream app.example { server " + backend.Addr() + "; }\n proxy_ssl on; proxy_ssl_session_reuse off; proxy_ssl_verify on; proxy_ssl_trusted_certificate " + root.file + ";\n"
 	for listen, list := range map[string]string{"FRONT": "good", "OTHER": "revoked"} {
