@@ -118,8 +118,9 @@ func (x *trip) finish() {
 	if err == io.EOF {
 		err = nil
 	}
-	x.release(err)
-	x.end(err)
+	now := time.Now()
+	x.release(err, now)
+	x.end(err, now)
 }
 
 // Close implements io.Closer for the response's body. A body that has not been

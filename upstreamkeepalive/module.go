@@ -322,8 +322,7 @@ func (t *Transport) idle(k *key, now time.Time) *conn {
 }
 
 // keep puts c into the cache if it may serve another request.
-func (t *Transport) keep(c *conn) {
-	now := time.Now()
+func (t *Transport) keep(c *conn, now time.Time) {
 	if c.requests >= t.limits.requests || now.Sub(c.created) > t.limits.time {
 		c.close()
 		return

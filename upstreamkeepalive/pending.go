@@ -99,7 +99,7 @@ func (p *pending) take() *conn {
 // Keep implements exchange.Pending.
 func (p *pending) Keep() {
 	if c := p.take(); c != nil {
-		p.t.keep(c)
+		p.t.keep(c, time.Now())
 	}
 }
 

@@ -216,15 +216,34 @@ func appendConnection(b []byte, req *http.Request, o options) (_ []byte, upgrade
 	return b, false, nil
 }
 
-// notCopied are header fields that only this package writes.
-func notCopied(name string) bool {
-	switch name {
-	case "Host", "Content-Length", "Transfer-Encoding", "Trailer",
-		"Connection", "Upgrade", "Keep-Alive", "Proxy-Connection", "Expect",
-		"Http2-Settings":
-		return true
+// special are the header fields that are not simply copied, by their lengths:
+// most names are told from all of them by that.
+var special = func() (byLength [32][]string) {
+	for _, name := range append(notCopied, "Te", "User-Agent") {
+		byLength[len(name)] = append(byLength[len(name)], name)
 	}
-	return false
+	return byLength
+}()
+
+// notCopied are header fields that only this package writes.
+var notCopied = []string{
+	"Host", "Content-Length", "Transfer-Encoding", "Trailer",
+	"Connection", "Upgrade", "Keep-Alive", "Proxy-Connection", "Expect",
+	"Http2-Settings",
+}
+
+// specialName returns the canonical form of a name that is a token and special,
+// "" for any other.
+func specialName(name string) string {
+	if len(name) >= len(special) {
+		return ""
+	}
+	for _, s := range special[len(name)] {
+		if strings.EqualFold(s, name) {
+			return s
+		}
+	}
+	return ""
 }
 
 func appendFields(b []byte, h http.Header) ([]byte, *refusal) {
@@ -232,11 +251,15 @@ func appendFields(b []byte, h http.Header) ([]byte, *refusal) {
 		if !isToken(name) {
 			return b, refuse("invalid header name %q", name)
 		}
-		if canonical := http.CanonicalHeaderKey(name); notCopied(canonical) {
-			continue
-		} else if canonical == "Te" {
+		switch specialName(name) {
+		case "":
+		case "Te":
 			values = acceptedTE(values)
-		} else if canonical == "User-Agent" && len(values) > 0 && values[0] == "" {
+		case "User-Agent":
+			if len(values) > 0 && values[0] == "" {
+				continue
+			}
+		default: // notCopied
 			continue
 		}
 		for _, v := range values {

@@ -341,11 +341,11 @@ func (x *trip) Abort() {
 	x.c.aborted.Store(true)
 	x.c.closeNow()
 	// The caller may have panicked before it closes the body.
-	go x.end(context.Canceled)
+	go x.end(context.Canceled, time.Now())
 }
 
 // release gives the connection back, to the cache if it can be used again.
-func (x *trip) release(err error) {
+func (x *trip) release(err error, now time.Time) {
 	c := x.c
 	aborted := x.a.Detach()
 	reusable := err == nil && !aborted && !x.a.NoReuse && x.in.reusable()
@@ -353,7 +353,7 @@ func (x *trip) release(err error) {
 		reusable = false
 	}
 	if reusable && !c.aborted.Load() && c.quiet() {
-		x.t.keep(c)
+		x.t.keep(c, now)
 		return
 	}
 	c.closeNow()
@@ -363,11 +363,11 @@ func (x *trip) release(err error) {
 }
 
 // end tells the attempt's owner, once.
-func (x *trip) end(err error) {
+func (x *trip) end(err error, now time.Time) {
 	if !x.ended.CompareAndSwap(false, true) {
 		return
 	}
-	x.a.Finished(time.Now())
+	x.a.Finished(now)
 	if x.client != nil {
 		x.client.Stop()
 	}

@@ -66,7 +66,7 @@ func (t *tunnel) Close() error {
 	if t.closed.CompareAndSwap(false, true) {
 		t.a.Detach()
 		t.c.closeNow()
-		t.end(nil)
+		t.end(nil, time.Now())
 	}
 	return nil
 }

@@ -122,9 +122,12 @@ func (t *Transport) send(req *http.Request, try *upstream.Try, race *race) (*htt
 // replace gives a response up for the next server, if it is of a kind for
 // which one is asked and there is one.
 func (t *Transport) replace(w *upstream.Walk, try *upstream.Try, body *turn, req *http.Request, res *http.Response) bool {
-	now := time.Now()
 	event := peer.StatusCondition(res.StatusCode)
-	if event == 0 || !body.pass(func() bool { return w.Session.MayReplace(&t.policy, event, progress(w, req, true), now) }) {
+	if event == 0 {
+		return false
+	}
+	now := time.Now()
+	if !body.pass(func() bool { return w.Session.MayReplace(&t.policy, event, progress(w, req, true), now) }) {
 		return false
 	}
 	outcome := peer.Failed

@@ -42,7 +42,9 @@ type Walk struct {
 	// request is the one that Select saw: the same pointer is the same walk.
 	request *http.Request
 	watched cancelwatch.Entry
-	ended   atomic.Bool
+	// canceled is set before Canceled looks at the tries.
+	canceled atomic.Bool
+	ended    atomic.Bool
 
 	mu   sync.Mutex // guards what follows
 	try  *Try
@@ -149,7 +151,8 @@ func (w *Walk) nextTry(ctx context.Context) (*Try, error) {
 	w.mu.Lock()
 	w.try = t
 	w.mu.Unlock()
-	if w.left() {
+	// Finish ends the walk, and so the watching, when the client has gone.
+	if t != &w.first && w.left() || w.canceled.Load() {
 		t.abandon()
 	}
 	return t, err
@@ -188,6 +191,7 @@ func (w *Walk) Context() context.Context { return w.request.Context() }
 // before the walk has: the client has left, or Caddy stopped between the steps
 // of a try.
 func (w *Walk) Canceled() {
+	w.canceled.Store(true)
 	w.mu.Lock()
 	t, next, race := w.try, w.next, w.race
 	w.mu.Unlock()
@@ -298,7 +302,7 @@ func (t *Try) Answered(status int) {
 		}
 		return
 	}
-	if t.walk.left() {
+	if t.walk.canceled.Load() { // before it could see that the body is there
 		t.abandon()
 	}
 }
@@ -340,7 +344,7 @@ func (t *Try) Ended(a *exchange.Attempt, err error) {
 		return
 	}
 	if t.state.CompareAndSwap(inBody, finished) {
-		t.done(peer.Success, time.Now())
+		t.done(peer.Success, a.Start.Add(a.ResponseTime()))
 		t.walk.End()
 	}
 }
