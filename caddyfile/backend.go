@@ -8,9 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
 	"github.com/caddy-upstream/caddy-upstream/modules/nextupstream"
@@ -155,49 +153,4 @@ func (b *backend) checkKeepalive() error {
 		return b.errf(further, "%s does nothing with proxy_protocol, where each request has its own connection", further)
 	}
 	return nil
-}
-
-// multiplexed makes Caddy's own http transport for HTTP/2, h2c and HTTP/3.
-func (b *backend) multiplexed(scheme string) (*reverseproxy.HTTPTransport, error) {
-	if name := b.first("keepalive", "keepalive_requests", "keepalive_time"); name != "" {
-		return nil, b.errf(name, "%s is for HTTP/1 servers: HTTP/2 and 3 keep one connection to each server", name)
-	}
-	h := b.http1
-	var tls *reverseproxy.TLSConfig
-	if h.TLS != nil {
-		switch h.TLS.More() {
-		case "crl_files":
-			return nil, b.errf("tls_crl", "tls_crl is for HTTP/1 servers: Caddy's transport for HTTP/2 and 3 has no revocation lists")
-		case "client_certificate_password_file":
-			return nil, b.errf("tls_client_auth", "tls_client_auth with a file of passwords is for HTTP/1 servers: for HTTP/2 and 3, use a key that is not encrypted")
-		case "protocol_min and protocol_max":
-			return nil, b.errf("tls_protocols", "tls_protocols is for HTTP/1 servers: Caddy's transport for HTTP/2 and 3 offers TLS 1.2 and 1.3")
-		}
-		// which never resumes sessions
-		tls = &h.TLS.TLSConfig
-	}
-	versions := []string{b.version}
-	if scheme == "h2c" {
-		versions = []string{"h2c", "2"}
-	}
-	const minute = caddy.Duration(60e9) // nginx's default
-	t := &reverseproxy.HTTPTransport{
-		Versions: versions, TLS: tls,
-		DialTimeout:           orElse(h.ConnectTimeout, minute),
-		ResponseHeaderTimeout: orElse(h.ReadTimeout, minute),
-		ReadTimeout:           h.ReadTimeout, WriteTimeout: h.SendTimeout,
-		MaxResponseHeaderSize: int64(h.ResponseHeaderLimit),
-		LocalAddress:          h.BindAddress, ProxyProtocol: h.ProxyProtocol,
-	}
-	if h.KeepaliveTimeout > 0 {
-		t.KeepAlive = &reverseproxy.KeepAlive{IdleConnTimeout: h.KeepaliveTimeout}
-	}
-	return t, nil
-}
-
-func orElse(d, otherwise caddy.Duration) caddy.Duration {
-	if d > 0 {
-		return d
-	}
-	return otherwise
 }

@@ -44,22 +44,6 @@ type Settings struct {
 	ProtocolMax string `json:"protocol_max,omitempty"`
 }
 
-// More says which of the settings Caddy's own transports do not have, in the
-// words of JSON; it is empty if none of them is there.
-func (s *Settings) More() string {
-	switch {
-	case len(s.CRLFiles) > 0:
-		return "crl_files"
-	case s.ClientCertificatePasswordFile != "":
-		return "client_certificate_password_file"
-	case s.NoSessionResumption:
-		return "no_session_resumption"
-	case s.ProtocolMin+s.ProtocolMax != "":
-		return "protocol_min and protocol_max"
-	}
-	return ""
-}
-
 // New makes a client of settings.
 func New(ctx caddy.Context, settings *Settings) (*Client, error) {
 	caddys := settings.TLSConfig

@@ -1,0 +1,156 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package caddyfile_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/caddy-upstream/caddy-upstream/upstreamkeepalive"
+)
+
+// tlsLines are the options of TLS to servers, each as it may be written, and the
+// versions of HTTP for which it must be refused because Caddy's own transport
+// has no such setting, or one that does nothing.
+var tlsLines = []struct{ line, refused string }{
+	{"tls", ""},
+	{"tls_server_name app.internal", ""},
+	{"tls_insecure_skip_verify", ""},
+	{"tls_client_auth app.internal", ""},
+	{"tls_client_auth cert.pem key.pem", ""},
+	{"tls_client_auth cert.pem key.pem passwords", "2 3"},
+	{"tls_curves x25519 secp256r1", ""},
+	{"tls_except_ports 80 8080", "3"},
+	{"tls_timeout 7s", "3"},
+	{"tls_renegotiation once", "3"},
+	{"tls_trust_pool system", ""},
+	{"tls_crl testdata/crl.pem", "2 3"},
+	{"tls_protocols tls1.3", "2 3"},
+	{"tls_no_session_resumption", "2 3"},
+}
+
+func TestEveryTLSOptionReachesHTTP2And3OrIsRefusedOnItsLine(t *testing.T) {
+	for _, name := range upstreamkeepalive.OptionNames() {
+		if strings.HasPrefix(name, "tls") && !slices.ContainsFunc(tlsLines, func(l struct{ line, refused string }) bool { return option(l.line) == name }) {
+			t.Errorf("%s is not in the table", name)
+		}
+	}
+	for i, a := range tlsLines {
+		testTLSLines(t, a.line)
+		for j, b := range tlsLines {
+			if i != j && option(a.line) != option(b.line) {
+				testTLSLines(t, a.line, b.line)
+			}
+		}
+	}
+	var all []string
+	for _, l := range tlsLines {
+		if len(all) == 0 || option(all[len(all)-1]) != option(l.line) {
+			all = append(all, l.line)
+		}
+	}
+	testTLSLines(t, all...)
+}
+
+// option is the first word of a line.
+func option(line string) string {
+	name, _, _ := strings.Cut(line, " ")
+	return name
+}
+
+// testTLSLines checks what becomes of lines over HTTP/2 and 3: one of those that
+// cannot be kept is named, with where it stands, or the settings are the same as
+// over HTTP/1, where all can be.
+func testTLSLines(t *testing.T, lines ...string) {
+	t.Helper()
+	_, want, err := tlsOf(t, lines...)
+	if err != nil {
+		t.Fatalf("%q: %v", lines, err)
+	}
+	for _, version := range []string{"2", "3"} {
+		var refused []string
+		for i, line := range lines {
+			for _, l := range tlsLines {
+				if l.line == line && strings.Contains(l.refused, version) {
+					refused = append(refused, fmt.Sprintf("%s at Caddyfile:%d", option(line), firstLine+i))
+				}
+			}
+		}
+		protocol, got, err := tlsOf(t, append(slices.Clone(lines), "http_version "+version)...)
+		switch {
+		case len(refused) == 0 && err != nil:
+			t.Errorf("%q, version %s: %v, want it accepted", lines, version, err)
+		case len(refused) == 0 && (protocol != "http" || !cmp.Equal(got, want)):
+			t.Errorf("%q, version %s: transport %s with other settings than over HTTP/1 (-want +got):\n%s", lines, version, protocol, cmp.Diff(want, got))
+		case len(refused) > 0 && err == nil:
+			t.Errorf("%q, version %s: accepted, want one of these refused: %q", lines, version, refused)
+		case len(refused) > 0:
+			_, text, _ := strings.Cut(err.Error(), "proxy_pass: ")
+			_, at, _ := strings.Cut(text, ", at ")
+			if said := option(text) + " at " + at; !slices.Contains(refused, said) || strings.Contains(text, "\n") {
+				t.Errorf("%q, version %s: %v, want one of %q", lines, version, err, refused)
+			}
+		}
+	}
+}
+
+const firstLine = 3 // of the options in what tlsOf adapts
+
+// tlsOf adapts a proxy_pass with lines, and returns the kind of the innermost
+// transport and its settings of TLS.
+func tlsOf(t *testing.T, lines ...string) (protocol string, settings map[string]any, err error) {
+	t.Helper()
+	text := ":8080 {\n\tproxy_pass https://127.0.0.1:9001 {\n\t\t" + strings.Join(lines, "\n\t\t") + "\n\t}\n}\n"
+	adapted, _, err := adapt(t, text)
+	if err != nil {
+		return "", nil, err
+	}
+	var config struct {
+		Apps struct {
+			HTTP struct {
+				Servers map[string]struct {
+					Routes []struct {
+						Handle []struct {
+							Transport struct {
+								Transport struct {
+									Protocol string
+									TLS      map[string]any
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(adapted, &config); err != nil {
+		t.Fatal(err)
+	}
+	inner := config.Apps.HTTP.Servers["srv0"].Routes[0].Handle[0].Transport.Transport
+	return inner.Protocol, inner.TLS, nil
+}
+
+func TestCaddysTransportTakesNoneOfOurOwnTLSSettingsInJSON(t *testing.T) {
+	settings := reflect.TypeFor[upstreamkeepalive.TLS]()
+	for f := range settings.Fields() {
+		if f.Anonymous { // Caddy's own
+			continue
+		}
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		value, err := json.Marshal(reflect.Zero(f.Type).Interface())
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := nextJSON(fmt.Sprintf(`"transport":{"protocol":"http","versions":["2"],"tls":{"server_name":"x",%q:%s}}`, name, value))
+		if err := load([]byte(config)); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("unknown field %q", name)) {
+			t.Errorf("%s: loading gives %v, want the field to be unknown", name, err)
+		}
+	}
+}
