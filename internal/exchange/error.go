@@ -4,8 +4,12 @@
 package exchange
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
+	"os"
+	"strings"
 )
 
 // ErrClosed is what ends an exchange whose caller closed the response's body before
@@ -70,3 +74,19 @@ func (e *Error) Timeout() bool { return e.Kind == TimedOut }
 
 // Temporary completes net.Error.
 func (e *Error) Temporary() bool { return false }
+
+// Foreign finds out what the error of a transport that is not ours means. What
+// neither a limit on time nor bytes that are not HTTP explain is Failed.
+func Foreign(op string, sent bool, err error) *Error {
+	e := &Error{Kind: Failed, Op: op, Sent: sent, Err: err}
+	var timeout net.Error
+	switch {
+	case strings.Contains(err.Error(), "malformed"):
+		e.Kind, e.Op, e.Sent = InvalidHeader, "read header", true
+	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded),
+		// Caddy's DialError hides what it wraps, but for the text.
+		strings.HasSuffix(err.Error(), os.ErrDeadlineExceeded.Error()):
+		e.Kind = TimedOut
+	}
+	return e
+}

@@ -4,10 +4,8 @@
 package nextupstream
 
 import (
-	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
@@ -75,29 +73,18 @@ func (b *noticingBody) Read(p []byte) (int, error) {
 }
 
 func classify(req *http.Request, err error, sent, bodyFailed bool) *exchange.Error {
-	e := &exchange.Error{Kind: exchange.Failed, Op: "round trip", Sent: sent, Err: err}
 	var dial reverseproxy.DialError
-	var timeout net.Error
 	switch {
 	case req.Context().Err() != nil:
-		e.Kind = exchange.ClientGone
-		return e
+		return &exchange.Error{Kind: exchange.ClientGone, Op: "round trip", Sent: sent, Err: err}
 	case bodyFailed:
-		e.Kind = exchange.ClientBody
-		return e
+		return &exchange.Error{Kind: exchange.ClientBody, Op: "round trip", Sent: sent, Err: err}
 	case local(err):
-		e.Kind = exchange.Local
-		return e
+		return &exchange.Error{Kind: exchange.Local, Op: "round trip", Sent: sent, Err: err}
 	case errors.As(err, &dial):
-		e.Op, e.Sent = "connect", false
-	case strings.Contains(err.Error(), "malformed"):
-		e.Kind, e.Op, e.Sent = exchange.InvalidHeader, "read header", true
-		return e
+		return exchange.Foreign("connect", false, err)
 	}
-	if errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) {
-		e.Kind = exchange.TimedOut
-	}
-	return e
+	return exchange.Foreign("round trip", sent, err)
 }
 
 // local reports whether this machine could not even try. Caddy's DialError hides

@@ -48,7 +48,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 		case errors.Is(err, context.Canceled), req.Context().Err() != nil, body != nil && body.broken():
 			t.Finish(peer.None, now)
 		default:
-			t.Fail(http.StatusBadGateway, err)
+			t.Fail(judge(err))
 			t.Finish(peer.Failed, now)
 		}
 		t.Attempt.Finished(now)
@@ -59,6 +59,17 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	t.Meet(res)
 	HandBody(t, res)
 	return res, nil
+}
+
+// judge says what an error of the observed transport means: the status that nginx
+// records for such a try, which Caddy answers with as well unless it was the
+// connection that took too long, and the cause.
+func judge(err error) (status int, cause error) {
+	e := exchange.Foreign("round trip", true, err)
+	if e.Kind == exchange.TimedOut {
+		return http.StatusGatewayTimeout, e
+	}
+	return http.StatusBadGateway, e
 }
 
 // HandBody makes the end of res's body the end of t's lease. It is for
