@@ -4,12 +4,18 @@
 package integration
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -155,24 +161,112 @@ func alike(field, got, want string) bool {
 	return rough(got) == rough(want)
 }
 
+// placeholders are all of {http.upstream.*} that the access log has as well, as
+// upstream_*.
+var placeholders = []string{
+	"name", "addr", "status", "connect_time", "header_time", "response_time", "response_length", "bytes_sent", "bytes_received",
+}
+
 func TestPlaceholdersHoldWhatTheAccessLogHas(t *testing.T) {
 	t.Parallel()
-	b := testnet.NewBackend(t, named("hello"))
+	const answer = "HTTP/1.1 200 OK\r\nX-Padding: 0123456789\r\nContent-Length: 5\r\n\r\nhello"
+	var arrived atomic.Int64 // bytes of the last request
+	b := testnet.NewTCP(t, func(c net.Conn, _ int) {
+		head := make([]byte, 0, 4096)
+		for !bytes.HasSuffix(head, []byte("\r\n\r\nbody")) {
+			n, err := c.Read(head[len(head):cap(head)])
+			if err != nil {
+				return
+			}
+			head = head[:len(head)+n]
+		}
+		arrived.Store(int64(len(head)))
+		_, _ = io.WriteString(c, answer)
+	}).Addr()
 	dead := testnet.RefusedAddr(t)
-	p := serve(t, group("app", dead, b.Addr()), `
+	var early, late, latest strings.Builder
+	for _, name := range placeholders {
+		fmt.Fprintf(&early, "\t\theader_down X-%s {http.upstream.%[1]s}\n", name)
+		fmt.Fprintf(&late, "\tlog_append end_%s {http.upstream.%[1]s}\n", name)
+		fmt.Fprintf(&latest, "\t\tlog_append error_end_%s {http.upstream.%[1]s}\n", name)
+	}
+	p := serve(t, group("app", dead+" max_fails=0", b, "keepalive off")+group("first", dead), late.String()+`
+	proxy_pass /again first {
+		next_upstream off
+	}
 	proxy_pass app {
-		header_down X-Upstream "{http.upstream.name} {http.upstream.addr} {http.upstream.status}"
-		header_down X-Times "{http.upstream.connect_time} {http.upstream.header_time}"
-		header_down X-Bytes "{http.upstream.bytes_sent}"
+`+early.String()+`
+	}
+	handle_errors {
+`+latest.String()+`		proxy_pass app
 	}`)
-	res := p.get("/")
-	if got, want := res.Get("X-Upstream"), "app "+dead+", "+b.Addr()+" 502, 200"; got != want {
-		t.Errorf("name, addr and status %q, want %q", got, want)
+	for _, c := range []struct {
+		target, end string
+		want        map[string]string // what is the same each time
+	}{
+		{"/", "end_", map[string]string{
+			"name": "app", "addr": dead + ", " + b, "status": "502, 200", "response_length": "0, 5",
+			"bytes_sent": "0, SENT", "bytes_received": fmt.Sprintf("0, %d", len(answer)),
+		}},
+		{"/again", "error_end_", map[string]string{ // an internal redirect, to the second server
+			"name": "first : app", "addr": dead + " : " + b, "status": "502 : 200", "response_length": "0 : 5",
+			"bytes_sent": "0 : SENT", "bytes_received": fmt.Sprintf("0 : %d", len(answer)),
+		}},
+	} {
+		res := p.post(c.target, []byte("body"))
+		if res.Status != 200 && c.target == "/" {
+			t.Fatalf("%s: status %d", c.target, res.Status)
+		}
+		line := p.access(c.target).Fields
+		for _, name := range placeholders {
+			logged, end := fmt.Sprint(line["upstream_"+name]), fmt.Sprint(line[c.end+name])
+			if end != logged || logged == "" {
+				t.Errorf("%s: {http.upstream.%s} is %q at the end, and %q in the access log", c.target, name, end, logged)
+			}
+			want, known := c.want[name]
+			if want = strings.Replace(want, "SENT", fmt.Sprint(arrived.Load()), 1); known && logged != want {
+				t.Errorf("%s: %s is %q, want %q", c.target, name, logged, want)
+			}
+			// With the header of the response, what is known by then.
+			begun := res.Get("X-" + name)
+			switch {
+			case c.target != "/": // no header_down there
+			case name == "response_time" && !regexp.MustCompile(`^\d+\.\d{3}, \d+\.\d{3}$`).MatchString(begun),
+				name == "response_length" && begun != "0, 0",
+				name == "bytes_received" && !regexp.MustCompile(`^0, \d+$`).MatchString(begun),
+				!slices.Contains([]string{"response_time", "response_length", "bytes_received"}, name) && begun != logged:
+				t.Errorf("%s: {http.upstream.%s} is %q with the header, and %q in the access log", c.target, name, begun, logged)
+			}
+		}
+		checkTimes(t, c.target, line)
 	}
-	if got := res.Get("X-Times"); !regexp.MustCompile(`^-, \d\.\d{3} -, \d\.\d{3}$`).MatchString(got) {
-		t.Errorf("times %q, want none for the first try", got)
+}
+
+// checkTimes checks the times of two tries, the first of them refused.
+func checkTimes(t *testing.T, target string, line map[string]any) {
+	t.Helper()
+	var of [2]map[string]float64
+	for i := range of {
+		of[i] = map[string]float64{}
+		for _, name := range []string{"connect_time", "header_time", "response_time"} {
+			text := regexp.MustCompile(`, | : `).Split(fmt.Sprint(line["upstream_"+name]), -1)
+			if len(text) != 2 {
+				t.Fatalf("%s: %s is %q, want that of two tries", target, name, text)
+			}
+			if i == 0 && name != "response_time" {
+				if text[0] != "-" {
+					t.Errorf("%s: %s of a server that refuses is %q, want none", target, name, text[0])
+				}
+				continue
+			}
+			d, err := strconv.ParseFloat(text[i], 64)
+			if err != nil || !aTime.MatchString(text[i]) {
+				t.Errorf("%s: %s is %q: %v", target, name, text, err)
+			}
+			of[i][name] = d
+		}
 	}
-	if got := p.access("/").Fields["upstream_bytes_sent"]; res.Get("X-Bytes") != got {
-		t.Errorf("bytes sent %q, in the access log %q", res.Get("X-Bytes"), got)
+	if second := of[1]; second["connect_time"] > second["header_time"] || second["header_time"] > second["response_time"] {
+		t.Errorf("%s: times %v, want connecting before the header before the end", target, second)
 	}
 }

@@ -39,6 +39,29 @@ func TestWeights511GiveNginxsOrderTwiceAndLogItsCurrentWeights(t *testing.T) {
 	}
 }
 
+func TestTheAPIHasNginxsCurrentWeightsAfterEachPick(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 3)
+	p := serve(t, group("app", b[0].Addr()+" weight=5", b[1].Addr(), b[2].Addr()), "\tproxy_pass app")
+	// nginx's own, of all three servers: with each pick a server gains its weight,
+	// and the one that is picked loses the sum of them.
+	for cycle := range 2 {
+		for i, want := range []struct{ picked, weights string }{
+			{"a", "[-2 1 1]"}, {"a", "[-4 2 2]"}, {"b", "[1 -4 3]"}, {"a", "[-1 -3 4]"}, {"c", "[4 -2 -2]"}, {"a", "[2 -1 -1]"}, {"a", "[0 0 0]"},
+		} {
+			picked := p.bodies(1, "/")
+			var weights, effective []int
+			for _, s := range p.servers("app") {
+				weights = append(weights, s.State.CurrentWeight)
+				effective = append(effective, s.State.EffectiveWeight)
+			}
+			if picked != want.picked || fmt.Sprint(weights) != want.weights || fmt.Sprint(effective) != "[5 1 1]" {
+				t.Errorf("cycle %d, request %d: %s, current weights %v, effective %v; want %s, %s, [5 1 1]", cycle, i+1, picked, weights, effective, want.picked, want.weights)
+			}
+		}
+	}
+}
+
 // CASES 1 and 2.
 func TestReorderingServerLinesChangesNoServersShare(t *testing.T) {
 	t.Parallel()
