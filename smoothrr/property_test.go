@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
+	"github.com/caddy-upstream/caddy-upstream/internal/peer/peertest"
 )
 
 // naive is smooth weighted round robin with max_fails and fail_timeout as
@@ -144,43 +145,6 @@ func (m *naive) configure(servers []peer.Server) {
 	}
 }
 
-type method struct{}
-
-func (method) NewBalancer(*peer.List, peer.Balancer) peer.Balancer { return balancer{} }
-
-// rules is the tracker under test, written down here a second time so that this
-// package does not depend on passivehealth.
-type rules struct{}
-
-func (rules) Picked(p *peer.Peer, h *peer.Health, now time.Time) {
-	if now.Sub(h.Checked) > p.Server().FailTimeout {
-		h.Checked = now
-	}
-	rules{}.Configured(p, h, now)
-}
-
-func (rules) Done(p *peer.Peer, h *peer.Health, o peer.Outcome, now time.Time) {
-	s := p.Server()
-	if o == peer.Failed {
-		h.Fails++
-		h.Accessed, h.Checked = now, now
-		if s.MaxFails > 0 {
-			h.Weight = max(0, h.Weight-int64(s.Weight/s.MaxFails))
-		}
-	} else if h.Accessed.Before(h.Checked) {
-		h.Fails = 0
-	}
-	rules{}.Configured(p, h, now)
-}
-
-func (rules) Configured(p *peer.Peer, h *peer.Health, _ time.Time) {
-	s := p.Server()
-	h.Until = time.Time{}
-	if s.MaxFails > 0 && h.Fails >= s.MaxFails {
-		h.Until = h.Checked.Add(s.FailTimeout)
-	}
-}
-
 func drawServer(t *rapid.T, id string) peer.Server {
 	return peer.Server{
 		ID: id, Address: id, Route: id, Weight: rapid.SampledFrom([]int{1, 1, 1, 2, 3, 5, 100}).Draw(t, "weight"),
@@ -206,7 +170,7 @@ func TestPicksAndWeightsEqualTheNaiveLoop(t *testing.T) {
 		}
 		group, model := peer.NewGroup(peer.Options{Name: "g"}), &naive{}
 		apply := func() {
-			cfg := peer.Config{Servers: servers, Method: method{}, Tracker: rules{}, SingleCountsDown: true}
+			cfg := peer.Config{Servers: servers, Method: Method{}, Tracker: peertest.Rules{}, SingleCountsDown: true}
 			if err := group.Apply(cfg, now); err != nil {
 				t.Fatal(err)
 			}
