@@ -19,11 +19,6 @@ func sized(b testing.TB, m peer.Method, n int) *peer.Group {
 	return peertest.Group(b, cfg, peer.Options{})
 }
 
-var benched = []struct {
-	name   string
-	method peer.Method
-}{{"round_robin", peertest.RoundRobin{}}, {"least_conn", peertest.LeastConn{}}}
-
 // pickAndDone is what a request costs that its first server answers. Fronts
 // embed the session in an object of their own, so it is not counted here.
 func pickAndDone(g *peer.Group, s *peer.Session) {
@@ -37,34 +32,30 @@ func pickAndDone(g *peer.Group, s *peer.Session) {
 }
 
 func BenchmarkPickAndDone(b *testing.B) {
-	for _, m := range benched {
-		for _, n := range []int{2, 10, 100, 1000, 10_000} {
-			g := sized(b, m.method, n)
-			b.Run(fmt.Sprintf("%s/peers=%d", m.name, n), func(b *testing.B) {
-				b.ReportAllocs()
-				s := new(peer.Session)
-				for b.Loop() {
-					pickAndDone(g, s)
-				}
-			})
-		}
+	for _, n := range []int{2, 10, 100, 1000, 10_000} {
+		g := sized(b, peertest.RoundRobin{}, n)
+		b.Run(fmt.Sprintf("peers=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			s := new(peer.Session)
+			for b.Loop() {
+				pickAndDone(g, s)
+			}
+		})
 	}
 }
 
 func BenchmarkPickAndDoneParallel(b *testing.B) {
-	for _, m := range benched {
-		for _, n := range []int{2, 10, 100, 1000, 10_000} {
-			g := sized(b, m.method, n)
-			b.Run(fmt.Sprintf("%s/peers=%d", m.name, n), func(b *testing.B) {
-				b.ReportAllocs()
-				b.RunParallel(func(pb *testing.PB) {
-					s := new(peer.Session)
-					for pb.Next() {
-						pickAndDone(g, s)
-					}
-				})
+	for _, n := range []int{2, 10, 100, 1000, 10_000} {
+		g := sized(b, peertest.RoundRobin{}, n)
+		b.Run(fmt.Sprintf("peers=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				s := new(peer.Session)
+				for pb.Next() {
+					pickAndDone(g, s)
+				}
 			})
-		}
+		})
 	}
 }
 

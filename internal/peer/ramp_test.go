@@ -68,28 +68,26 @@ func slowPair(weightA, weightB int) []peer.Server {
 }
 
 func TestAServerAddedToRunningOnesStartsSlowlyAndLinearly(t *testing.T) {
-	servers := slowPair(1, 1)
-	for _, m := range []peer.Method{peertest.RoundRobin{}, peertest.LeastConn{}} {
-		g := peertest.Group(t, peer.Config{Method: m, Servers: servers[:1]}, peer.Options{})
-		peertest.Apply(t, g, peer.Config{Method: m, Servers: servers}, t0)
-		for _, want := range []struct {
-			after    time.Duration
-			low, top float64
-			percent  int
-		}{
-			{0, 0, 2, 1}, {2 * time.Second, 14, 19, 20}, {5 * time.Second, 31, 36, 50},
-			{9 * time.Second, 45, 49, 90}, {10 * time.Second, 50, 50, 100}, {time.Hour, 50, 50, 100},
-		} {
-			if s := stateAt(t, g, "b", at(want.after)); s.SlowStart != want.percent {
-				t.Errorf("SlowStart after %s, before a pick = %d, want %d", want.after, s.SlowStart, want.percent)
-			}
-			got := shares(g, 1000, at(want.after))["b"]
-			if got < want.low-.01 || got > want.top+.01 {
-				t.Errorf("%T: share of b after %s = %.1f %%, want %v to %v", m, want.after, got, want.low, want.top)
-			}
-			if s := stateAt(t, g, "b", at(want.after)); s.SlowStart != want.percent {
-				t.Errorf("SlowStart after %s = %d, want %d", want.after, s.SlowStart, want.percent)
-			}
+	servers, m := slowPair(1, 1), peertest.RoundRobin{}
+	g := peertest.Group(t, peer.Config{Method: m, Servers: servers[:1]}, peer.Options{})
+	peertest.Apply(t, g, peer.Config{Method: m, Servers: servers}, t0)
+	for _, want := range []struct {
+		after    time.Duration
+		low, top float64
+		percent  int
+	}{
+		{0, 0, 2, 1}, {2 * time.Second, 14, 19, 20}, {5 * time.Second, 31, 36, 50},
+		{9 * time.Second, 45, 49, 90}, {10 * time.Second, 50, 50, 100}, {time.Hour, 50, 50, 100},
+	} {
+		if s := stateAt(t, g, "b", at(want.after)); s.SlowStart != want.percent {
+			t.Errorf("SlowStart after %s, before a pick = %d, want %d", want.after, s.SlowStart, want.percent)
+		}
+		got := shares(g, 1000, at(want.after))["b"]
+		if got < want.low-.01 || got > want.top+.01 {
+			t.Errorf("share of b after %s = %.1f %%, want %v to %v", want.after, got, want.low, want.top)
+		}
+		if s := stateAt(t, g, "b", at(want.after)); s.SlowStart != want.percent {
+			t.Errorf("SlowStart after %s = %d, want %d", want.after, s.SlowStart, want.percent)
 		}
 	}
 }

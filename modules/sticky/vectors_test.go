@@ -15,7 +15,10 @@ import (
 
 	"github.com/caddy-upstream/caddy-upstream/internal/peer"
 	"github.com/caddy-upstream/caddy-upstream/internal/peer/peertest"
+	"github.com/caddy-upstream/caddy-upstream/leastconn"
 	"github.com/caddy-upstream/caddy-upstream/modules/hash"
+	"github.com/caddy-upstream/caddy-upstream/passivehealth"
+	"github.com/caddy-upstream/caddy-upstream/smoothrr"
 )
 
 // vector is a case of testdata/sticky.json: what a running nginx 1.31.5 did.
@@ -83,12 +86,12 @@ func TestDigestsAreThoseOfNginx(t *testing.T) {
 }
 
 func (v *vector) group(t *testing.T) (g *peer.Group, refuses map[string]bool) {
-	cfg := peer.Config{SingleCountsDown: true}
+	cfg := peer.Config{Tracker: new(passivehealth.Tracker), SingleCountsDown: true}
 	switch v.Config.Method {
 	case "round_robin":
-		cfg.Method = peertest.RoundRobin{}
+		cfg.Method = smoothrr.Method{}
 	case "least_conn":
-		cfg.Method = peertest.LeastConn{}
+		cfg.Method = leastconn.Method{}
 	case "hash":
 		cfg.Method = hash.Plain{}
 	default:

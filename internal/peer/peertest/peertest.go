@@ -108,33 +108,6 @@ func (RoundRobin) NewBalancer(*peer.List, peer.Balancer) peer.Balancer { return 
 func (RoundRobin) Pick(pass *peer.Pass) *peer.Peer                     { return pass.RoundRobin() }
 func (RoundRobin) Hinted(pass *peer.Pass, p *peer.Peer)                { pass.ChargeRoundRobin(p) }
 
-// LeastConn is weighted least connections, as the loop that nginx has.
-type LeastConn struct{}
-
-func (LeastConn) NewBalancer(*peer.List, peer.Balancer) peer.Balancer { return LeastConn{} }
-func (LeastConn) Pick(pass *peer.Pass) *peer.Peer {
-	least := pass.Scratch()
-	for i := range pass.List().Len() {
-		p := pass.List().At(i)
-		if !pass.Eligible(p) {
-			continue
-		}
-		if len(least) > 0 {
-			a, b := p.Conns()*least[0].Weight(), least[0].Conns()*p.Weight()
-			if a > b {
-				continue
-			} else if a < b {
-				least = least[:0]
-			}
-		}
-		least = append(least, p)
-	}
-	if len(least) == 1 {
-		return least[0]
-	}
-	return pass.RoundRobinAmong(least)
-}
-
 // Rules is max_fails and fail_timeout with exact times.
 type Rules struct{}
 
