@@ -86,7 +86,7 @@ func TestVariablesRecordedFromNginxHaveTheSameValuesOverHTTP(t *testing.T) {
 			}
 		}
 	}
-	if asked < 3000 {
-		t.Errorf("%d keys, want all of the files", asked)
+	if len(cases) != 18 || asked != 3384 {
+		t.Errorf("%d cases with %d keys, want 18 with 3384, all of the files", len(cases), asked)
 	}
 }

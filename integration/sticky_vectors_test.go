@@ -206,6 +206,9 @@ func stickyCases(t *testing.T) []*stickyCase {
 			cases = append(cases, c)
 		}
 	}
+	if len(all) != 65 || len(cases) != 46 {
+		t.Errorf("%d cases, %d of them to run, want 65 and all but 19 digests", len(all), len(cases))
+	}
 	return cases
 }
 
