@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -56,94 +55,6 @@ func TestADeadThirdServerCostsOneRetryAndOneWarning(t *testing.T) {
 	if s.State.State != "unhealthy" || s.State.Picks != 1 || s.State.Fails != 1 {
 		t.Errorf("the dead server is %+v, want unhealthy after one pick", s.State)
 	}
-}
-
-func TestADeadServerIsProbedByExactlyOneRequestAfterFailTimeout(t *testing.T) {
-	t.Parallel()
-	b := backends(t, 3)
-	b[2].Stop()
-	const timeout = 1500 * time.Millisecond
-	p := serve(t, group("app", b[0].Addr(), b[1].Addr(), b[2].Addr()+" fail_timeout=1500ms"), "\tproxy_pass app")
-	if got, want := p.bodies(6, "/"), "a b a b a b"; got != want {
-		t.Fatalf("answers %s, want %s", got, want)
-	}
-	third := func() server { return p.servers("app")[2] }
-	over := func(since time.Time) {
-		t.Helper()
-		testnet.Eventually(t, 10*time.Second, "fail_timeout is over", func() bool {
-			return time.Since(since) > timeout+20*time.Millisecond
-		})
-	}
-	down := *third().State.DownSince
-	for time.Since(down) < timeout-300*time.Millisecond {
-		p.bodies(2, "/")
-	}
-	if n := third().State.Picks; n != 1 && time.Since(down) < timeout {
-		t.Errorf("%d picks within fail_timeout, want 1", n)
-	}
-
-	// Still dead: one of 20 tries it, and is answered by another server.
-	over(down)
-	if got := together(p, 20, "/"); got["a"]+got["b"] != 20 {
-		t.Errorf("20 at once: answers %v, want 20 of a and b", got)
-	}
-	if n := third().State.Picks; n != 2 {
-		t.Errorf("%d picks after fail_timeout, want 2", n)
-	}
-
-	// Alive and slow: one of 20 goes there, and the others do not wait for it.
-	probed := time.Now()
-	hold := make(chan struct{})
-	b[2].SetAnswer(testnet.Answer{Body: "c", Hold: hold})
-	b[2].Restart()
-	over(probed)
-	result := make(chan map[string]int)
-	go func() { result <- together(p, 20, "/") }()
-	testnet.Eventually(t, 10*time.Second, "19 answers while the probe is open", func() bool {
-		return len(b[0].Requests())+len(b[1].Requests()) >= 20 && p.conns() == 1 && third().State.Conns == 1
-	})
-	close(hold)
-	if got := <-result; got["c"] != 1 || got["a"]+got["b"] != 19 {
-		t.Errorf("20 at once: answers %v, want 1 of c and 19 of a and b", got)
-	}
-	l := p.WaitLog(t, "server recovered", map[string]any{"group": "app", "server": b[2].Addr()})
-	if downFor, _ := l.Fields["down_for"].(float64); l.Fields["level"] != "info" || downFor < 2*timeout.Seconds() {
-		t.Errorf("recovery %s", l.Text)
-	}
-	if got := p.bodies(9, "/"); strings.Count(got, "c") != 3 {
-		t.Errorf("recovered: answers %s, want c three times", got)
-	}
-}
-
-// together sends n requests at once, each on a connection of its own, and
-// counts the bodies of the answers; one that is no 200 counts as its status.
-func together(p *proxy, n int, target string) map[string]int {
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	count := map[string]int{}
-	for range n {
-		wg.Go(func() {
-			key := ""
-			c, err := testnet.Dial(p.Addr("front"))
-			if err == nil {
-				defer c.Close()
-				var res testnet.Response
-				if res, err = c.Do("GET", target, nil, nil); err == nil {
-					if key = res.Text(); res.Status != 200 {
-						key = fmt.Sprint(res.Status)
-					}
-				}
-			}
-			if err != nil {
-				p.t.Error(err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			count[key]++
-		})
-	}
-	wg.Wait()
-	return count
 }
 
 func TestRefusedAloneIs502(t *testing.T) {
