@@ -177,36 +177,51 @@ func TestMaxConnsNeverRefusesRequestsOneAfterTheOther(t *testing.T) {
 
 func TestASingleServerIsNeverMarkedDown(t *testing.T) {
 	t.Parallel()
-	b := backends(t, 3)
-	spare, exempt, counted := b[0], b[1], b[2]
-	p := serve(t,
-		group("alone", spare.Addr()+" max_fails=1")+
-			group("beside", exempt.Addr()+" max_fails=1", testnet.RefusedAddr(t)+" down")+
-			group("counts", counted.Addr()+" max_fails=1", testnet.RefusedAddr(t)+" down", "single_counts_down on"),
-		"\tproxy_pass /alone alone\n\tproxy_pass /beside beside\n\tproxy_pass /counts counts")
+	groups, site := "", ""
+	targets := []string{"none", "one", "three", "beside", "counts"}
+	b := backends(t, len(targets))
+	for i, lines := range [][]string{
+		{b[0].Addr() + " max_fails=0"},
+		{b[1].Addr() + " max_fails=1"},
+		{b[2].Addr() + " max_fails=3 weight=6"},
+		{b[3].Addr() + " max_fails=1", testnet.RefusedAddr(t) + " down"},
+		{b[4].Addr() + " max_fails=3", testnet.RefusedAddr(t) + " down", "single_counts_down on"},
+	} {
+		groups += group(targets[i], lines...)
+		site += fmt.Sprintf("\tproxy_pass /%s %s\n", targets[i], targets[i])
+	}
+	p := serve(t, groups, site)
 	for _, s := range b {
 		s.Stop()
 	}
-	for _, target := range []string{"/alone", "/beside", "/counts"} {
-		if got, want := p.bodies(5, target), repeat("502", 5); got != want {
-			t.Errorf("%s refused: answers %s, want %s", target, got, want)
+	for _, name := range targets {
+		if got, want := p.bodies(5, "/"+name), repeat("502", 5); got != want {
+			t.Errorf("%s refused: answers %s, want %s", name, got, want)
 		}
 	}
 	for _, s := range b {
 		s.Restart()
 	}
-	for target, want := range map[string]string{"/alone": "a", "/beside": "b", "/counts": "502"} {
-		if got := p.bodies(1, target); got != want {
-			t.Errorf("%s is back: answer %s, want %s", target, got, want)
+	for i, want := range []string{"a", "b", "c", "d", "502"} {
+		if got := p.bodies(1, "/"+targets[i]); got != want {
+			t.Errorf("%s is back: answer %s, want %s", targets[i], got, want)
 		}
 	}
-	for group, want := range map[string]int{"alone": 0, "beside": 0, "counts": 1} {
-		if got := len(p.logs("server temporarily disabled", group, want)); got != want {
-			t.Errorf("group %s: %d warnings, want %d", group, got, want)
+	for i, name := range targets {
+		warnings, fails := 0, 0
+		if name == "counts" {
+			warnings, fails = 1, 3
 		}
-	}
-	if f := p.servers("alone")[0].State.Fails; f != 0 {
-		t.Errorf("fails of a single server = %d, want 0", f)
+		if got := len(p.logs("server temporarily disabled", name, warnings)); got != warnings {
+			t.Errorf("group %s: %d warnings, want %d", name, got, warnings)
+		}
+		s := p.servers(name)[0]
+		if s.State.Fails != fails || fails == 0 && s.State.EffectiveWeight != s.Weight {
+			t.Errorf("group %s: %+v, want %d fails", name, s, fails)
+		}
+		if want := len(b[i].Requests()); (want == 1) != (fails == 0) {
+			t.Errorf("group %s: its server got %d requests after it was back", name, want)
+		}
 	}
 }
 
