@@ -59,6 +59,50 @@ func TestEveryTLSOptionReachesHTTP2And3OrIsRefusedOnItsLine(t *testing.T) {
 	testTLSLines(t, all...)
 }
 
+// otherLines are all other options of the transport to servers, the versions for
+// which they must be refused, and what they are in Caddy's own transport.
+var otherLines = []struct{ line, refused, becomes string }{
+	{"keepalive 5", "2 3 h2c", ""},
+	{"keepalive off", "2 3 h2c", ""},
+	{"keepalive_requests 7", "2 3 h2c", ""},
+	{"keepalive_time 7s", "2 3 h2c", ""},
+	{"keepalive_timeout 7s", "3", `"keep_alive":{"idle_timeout":7000000000}`},
+	{"connect_timeout 7s", "", `"dial_timeout":7000000000`},
+	{"send_timeout 7s", "3", `"write_timeout":7000000000`},
+	{"read_timeout 7s", "", `"read_timeout":7000000000,"response_header_timeout":7000000000`},
+	{"response_header_limit 8KiB", "3", `"max_response_header_size":8192`},
+	{"bind 127.0.0.2", "3", `"local_address":"127.0.0.2"`},
+	{"proxy_protocol v1", "3", `"proxy_protocol":"v1"`},
+}
+
+func TestEveryOtherOptionReachesHTTP2And3OrIsRefusedOnItsLine(t *testing.T) {
+	for _, name := range upstreamkeepalive.OptionNames() {
+		known := strings.HasPrefix(name, "tls") || name == "http_version"
+		for _, l := range otherLines {
+			known = known || option(l.line) == name
+		}
+		if !known {
+			t.Errorf("%s is not in the table", name)
+		}
+	}
+	for _, l := range otherLines {
+		for _, version := range []string{"2", "3", "h2c"} {
+			scheme, block := "https", l.line+"\n\t\thttp_version "+version
+			if version == "h2c" {
+				scheme, block = version, l.line
+			}
+			adapted, _, err := adapt(t, ":8080 {\n\tproxy_pass "+scheme+"://127.0.0.1:9001 {\n\t\t"+block+"\n\t}\n}\n")
+			want := "proxy_pass: " + option(l.line) + " is for HTTP/1 "
+			switch refused := slices.Contains(strings.Fields(l.refused), version); {
+			case refused && (err == nil || !strings.Contains(err.Error(), want) || !strings.HasSuffix(err.Error(), fmt.Sprintf(", at Caddyfile:%d", firstLine))):
+				t.Errorf("%q, version %s: %v, want %s... with its line", l.line, version, err, want)
+			case !refused && (err != nil || !strings.Contains(string(adapted), l.becomes) || !strings.Contains(string(adapted), `"protocol":"http"`)):
+				t.Errorf("%q, version %s: %v, %s; want %s in it", l.line, version, err, adapted, l.becomes)
+			}
+		}
+	}
+}
+
 // option is the first word of a line.
 func option(line string) string {
 	name, _, _ := strings.Cut(line, " ")

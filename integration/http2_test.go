@@ -26,7 +26,7 @@ func startHTTP2(t *testing.T, config *tls.Config, handler http.HandlerFunc) (add
 	var protocols http.Protocols
 	protocols.SetHTTP2(config != nil)
 	protocols.SetUnencryptedHTTP2(config == nil)
-	s := &http.Server{Handler: handler, Protocols: &protocols, TLSConfig: config, ReadHeaderTimeout: time.Minute}
+	s := &http.Server{Handler: handler, Protocols: &protocols, TLSConfig: config.Clone(), ReadHeaderTimeout: time.Minute}
 	go func() {
 		if config == nil {
 			_ = s.Serve(ln)

@@ -44,7 +44,7 @@ func TestTheObserverRecordsWhatItSees(t *testing.T) {
 		lb_policy upstream %[1]s
 		%s
 		transport http {
-			response_header_timeout 1s
+			response_header_timeout 2s
 		}
 		header_down X-Tries "{http.upstream.status}"
 	}`, c.name, c.options)
@@ -87,14 +87,14 @@ func TestConnectingTooLongOverCaddysTransportIsATimeout(t *testing.T) {
 		lb_policy upstream seen
 		lb_retries 1
 		transport http {
-			dial_timeout 500ms
+			dial_timeout 1s
 		}
 	}
 	proxy_pass /both h2c://both {
-		connect_timeout 500ms
+		connect_timeout 1s
 	}
 	proxy_pass /alone h2c://alone {
-		connect_timeout 500ms
+		connect_timeout 1s
 	}`)
 	for _, c := range []struct {
 		group  string

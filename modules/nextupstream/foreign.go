@@ -4,6 +4,7 @@
 package nextupstream
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -21,24 +22,43 @@ import (
 // sendForeign makes a round trip over a transport that is not ours and finds
 // out what it can: from httptrace how far it came, from the error what went
 // wrong.
-func sendForeign(inner http.RoundTripper, req *http.Request, a *exchange.Attempt) (*http.Response, error) {
+func sendForeign(inner http.RoundTripper, limits limits, req *http.Request, a *exchange.Attempt) (*http.Response, error) {
 	var sent, bodyFailed atomic.Bool
+	limiter := &limiter{limits: limits}
 	trace := &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
 			a.Reused = info.Reused
 			a.Connected(time.Now())
+			limiter.next("send request", 0)
 		},
 		WroteHeaderField: func(string, []string) { sent.Store(true) },
+		WroteRequest:     func(httptrace.WroteRequestInfo) { limiter.sent() },
 	}
 	if req.Body != nil && req.Body != http.NoBody {
 		req.Body = &noticingBody{ReadCloser: req.Body, failed: &bodyFailed, attempt: a}
 	}
 	ctx, cut := exchange.Breakable(httptrace.WithClientTrace(req.Context(), trace), a)
+	limiter.abort = cut.Abort
+	limiter.next(connecting, limiter.connect)
 	res, err := inner.RoundTrip(req.WithContext(ctx))
-	if err != nil {
+	for limiter.connect > 0 && errors.Is(err, context.Canceled) && ctx.Err() == nil && !sent.Load() {
+		// Over HTTP/3 several requests wait for one connection, and it is given up
+		// with the client of the first.
+		res, err = inner.RoundTrip(req.WithContext(ctx))
+	}
+	late := limiter.pause()
+	switch {
+	case late != nil && req.Context().Err() == nil:
+		cut.End()
+		if err == nil {
+			res.Body.Close()
+		}
+		return nil, late
+	case err != nil:
 		cut.End()
 		return nil, classify(req, err, sent.Load() || !traces(inner), bodyFailed.Load())
 	}
+	limiter.guard(res)
 	cut.Guard(res)
 	if res.StatusCode < 100 || res.StatusCode > 999 {
 		res.Body.Close()

@@ -88,6 +88,7 @@ type Transport struct {
 	wrap.Transport
 
 	exchanger  exchange.Exchanger // nil over a transport that is not ours
+	limits     limits             // of such a one
 	policy     peer.NextPolicy
 	staleFails bool
 	buffers    bufferSettings
@@ -127,6 +128,7 @@ func (t *Transport) Provision(ctx caddy.Context) error {
 	}
 	t.Inner = inner
 	t.exchanger, _ = inner.(exchange.Exchanger)
+	t.limits = limitsOf(inner)
 	if _, err := t.Check(); err != nil {
 		return err
 	}

@@ -106,7 +106,7 @@ func (t *Transport) roundTrip(req *http.Request, w *upstream.Walk, try *upstream
 // send asks the server. The error is an *exchange.Error.
 func (t *Transport) send(req *http.Request, try *upstream.Try, race *race) (*http.Response, error) {
 	if t.exchanger == nil {
-		return sendForeign(t.Inner, req, &try.Attempt)
+		return sendForeign(t.Inner, t.limits, req, &try.Attempt)
 	}
 	try.Attempt.Ender = try
 	try.Attempt.StaleFails = t.staleFails
