@@ -54,6 +54,34 @@ func TestSmoothRoundRobinOverCaddysTransportBalancesRetriesAndRecovers(t *testin
 	p.waitConns(0)
 }
 
+func TestOverCaddysTransportTheBytesOfBodiesAreCounted(t *testing.T) {
+	t.Parallel()
+	b := testnet.NewBackend(t, named("answer"))
+	ws := newWebSocket(t)
+	p := serve(t, group("ws", ws.Addr()), fmt.Sprintf(`
+	reverse_proxy /ws {
+		lb_policy upstream ws
+	}
+	reverse_proxy %s {
+		lb_policy smooth_round_robin
+	}`, b.Addr()))
+	if res := p.post("/post", []byte("content")); res.Status != 200 {
+		t.Fatalf("status %d, want 200", res.Status)
+	}
+	fields := p.access("/post").Fields
+	if sent, received := fields["upstream_bytes_sent"], fields["upstream_bytes_received"]; sent != "7" || received != "6" {
+		t.Errorf("%v bytes sent and %v received, want 7 and 6", sent, received)
+	}
+
+	c := openWebSocket(t, p, "/ws")
+	say(t, c, "text")
+	c.Close()
+	want := fmt.Sprint(len(frame("text", true)))
+	if sent := p.access("/ws").Fields["upstream_bytes_sent"]; sent != want {
+		t.Errorf("%v bytes sent over the WebSocket, want %s", sent, want)
+	}
+}
+
 // lb_try_duration is for servers that come back, a single one not least.
 func TestCaddysTryDurationAsksServersAgain(t *testing.T) {
 	t.Parallel()

@@ -34,7 +34,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	defer t.Unwind()
 	defer w.SetCookie()
-	body := watch(req)
+	body := watch(req, &t.Attempt)
 	ctx, cut := exchange.Breakable(req.Context(), &t.Attempt)
 	res, err := o.Inner.RoundTrip(req.WithContext(ctx))
 	now := time.Now()
@@ -135,7 +135,11 @@ func (c *leasedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (c *leasedConn) Write(p []byte) (int, error) { return c.rw.Write(p) }
+func (c *leasedConn) Write(p []byte) (int, error) {
+	n, err := c.rw.Write(p)
+	c.try.Attempt.AddSent(int64(n))
+	return n, err
+}
 
 // CloseWrite ends the direction to the server, if the connection can.
 func (c *leasedConn) CloseWrite() error {
@@ -145,24 +149,26 @@ func (c *leasedConn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// watchedBody notices when reading the client's body fails, so that the server
-// is not blamed.
+// watchedBody counts what is sent of the client's body, and notices when reading
+// it fails, so that the server is not blamed.
 type watchedBody struct {
 	io.ReadCloser
-	failed atomic.Bool
+	attempt *exchange.Attempt
+	failed  atomic.Bool
 }
 
-func watch(req *http.Request) *watchedBody {
+func watch(req *http.Request, a *exchange.Attempt) *watchedBody {
 	if req.Body == nil || req.Body == http.NoBody {
 		return nil
 	}
-	b := &watchedBody{ReadCloser: req.Body}
+	b := &watchedBody{ReadCloser: req.Body, attempt: a}
 	req.Body = b
 	return b
 }
 
 func (b *watchedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
+	b.attempt.AddSent(int64(n))
 	if err != nil && err != io.EOF {
 		b.failed.Store(true)
 	}
