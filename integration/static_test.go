@@ -269,3 +269,58 @@ func TestDynamicUpstreamGivesAGroupsLiveMembersToCaddysPolicies(t *testing.T) {
 		t.Errorf("answers %v, want five of a and of b: the others are down", got)
 	}
 }
+
+// A list of addresses has no name: it is known again by all that it says.
+func TestAListKeepsItsStateOverAReloadThatLeavesItAsItIs(t *testing.T) {
+	t.Parallel()
+	b := backends(t, 1)
+	dead := testnet.RefusedAddr(t)
+	// Two lists of the same addresses, with other options.
+	site := func(load, weight int) string {
+		text := fmt.Sprintf("\theader X-Load %d\n", load)
+		for path, weight := range map[string]int{"one": weight, "two": 7} {
+			text += fmt.Sprintf(`
+	reverse_proxy /%s %s %s {
+		lb_policy smooth_round_robin {
+			server %[2]s fail_timeout=1h
+			server %[3]s weight=%[4]d
+		}
+		lb_retries 1
+	}
+`, path, dead, b[0].Addr(), weight)
+		}
+		return text
+	}
+	p := reloadable(t, "", site(0, 3))
+	// tried reports whether a request is sent to the dead server first.
+	tried := func(target string) bool {
+		p.get(target)
+		addr, _ := p.tries(target)
+		return strings.Contains(addr, dead)
+	}
+	for i, c := range []struct {
+		what     string
+		weight   int  // of the living server in the first list; 0: no reload
+		one, two bool // a cycle of requests meets the dead server
+	}{
+		{"at first, each for itself", 0, true, true},
+		{"then it is out", 0, false, false},
+		{"a reload that changes neither", 3, false, false},
+		{"a reload that changes the first list", 4, true, false},
+		{"then it is out again", 0, false, false},
+	} {
+		if c.weight > 0 {
+			p.MustReload(config("", site(i, c.weight)), nil)
+		}
+		for path, want := range map[string]bool{"one": c.one, "two": c.two} {
+			met := false
+			for n := range 8 { // a whole cycle of either list
+				met = tried(fmt.Sprintf("/%s?%d-%d", path, i, n)) || met
+			}
+			if met != want {
+				t.Errorf("%s: requests for /%s meet the dead server: %t, want %t", c.what, path, met, want)
+			}
+		}
+	}
+	p.waitConns(0)
+}

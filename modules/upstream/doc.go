@@ -30,6 +30,13 @@
 // a server that was disabled still is, since when it was, with its weights,
 // counts and connections. A reload that fails leaves everything as it was.
 //
+// A list of addresses without a group has a Runtime, too, whose name is all that
+// the list says. So two handlers with the same addresses and other options stay
+// apart, and a list that a reload changes begins anew: which of two such handlers
+// a changed one was before, nobody could tell, and what a policy changed in its
+// Provision would be in force even if the reload failed, for a policy, unlike an
+// app, is not told when it begins.
+//
 // # One request
 //
 // Caddy's proxy loop calls a policy's Select, then the transport's RoundTrip,

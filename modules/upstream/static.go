@@ -21,8 +21,11 @@ import (
 
 // StaticPool makes a selection policy out of a balancing method and the list
 // of upstreams (`to`) of a reverse_proxy handler. Handlers with the same list
-// and the same options share their live state. It is embedded in the policies
-// of the methods.
+// and the same options share their live state, also over a reload. A list has no
+// name: one that a reload changes, in its addresses or in an option, is another
+// list to it, and begins with all servers up and new counts. Servers that shall
+// keep what is known of them need a group. It is embedded in the policies of the
+// methods.
 type StaticPool struct {
 	// Options of the handler's upstreams, matched by address. An upstream
 	// without options here has the defaults: weight 1, max_fails 1, fail_timeout
