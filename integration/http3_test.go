@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
@@ -227,6 +228,31 @@ func TestAClientThatLeavesResetsTheStreamToAnHTTP3Backend(t *testing.T) {
 	if s := p.servers("app")[0].State; s.State != "up" || s.Failures != 0 {
 		t.Errorf("state %+v, want up without failures", s)
 	}
+}
+
+func TestReloadsLeaveNothingOfHTTP3Behind(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	cert, _, _ := ca.issue("127.0.0.1")
+	addr, conns := startHTTP3(t, cert, echo)
+	site := func(n int) string {
+		return fmt.Sprintf("\theader X-Load %d\n\tproxy_pass https://app %s", n, ca.overHTTP3(""))
+	}
+	g := group("app", addr)
+	p := reloadable(t, g, site(0))
+	p.get("/")
+	base := p.Usage()
+	for n := range 5 {
+		p.MustReload(config(g, site(n+1)), nil)
+		if res := p.get("/"); res.Status != 200 || res.Get("X-Load") != fmt.Sprint(n+1) {
+			t.Errorf("load %d: status %d, load %s", n+1, res.Status, res.Get("X-Load"))
+		}
+	}
+	if n := conns.Load(); n != 6 {
+		t.Errorf("%d connections, want one for each configuration", n)
+	}
+	p.waitConns(0)
+	p.AssertReturnsTo(base, 30*time.Second)
 }
 
 // TestWhatABackendHasSeenIsNotSentTwice is about backends over HTTP/2 and 3 that
