@@ -20,7 +20,6 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
-	"golang.org/x/sys/unix"
 )
 
 const benchServer = "UPSTREAMKEEPALIVE_BENCH_SERVER"
@@ -91,15 +90,6 @@ func startBenchServer(b *testing.B) net.Addr {
 		b.Fatal(err)
 	}
 	return addr
-}
-
-// cpu is this process's processor time: the server's is not in it.
-func cpu() time.Duration {
-	var u unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // proxied is a request as Caddy's handler passes it on.

@@ -5,24 +5,18 @@ package testnet
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 )
-
-// orphanEnv makes the test binary start a Caddy and die without cleaning up.
-const orphanEnv = "TESTNET_TEST_ORPHAN"
 
 func TestMain(m *testing.M) { Main(m) }
 
@@ -254,30 +248,4 @@ func TestKillEndsCaddyAtOnce(t *testing.T) {
 	if accepts("tcp", c.Addr("front")) {
 		t.Error("the port still accepts connections")
 	}
-}
-
-// A test binary that dies in the middle of a test leaves no Caddy behind.
-func TestCaddyEndsWithTheTestBinary(t *testing.T) {
-	if os.Getenv(orphanEnv) != "" {
-		c := StartCaddy(t, "http://127.0.0.1:{{port \"front\"}} {\n\trespond ok\n}\n", nil)
-		fmt.Printf("orphan=%d\n", c.PID())
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {}
-	}
-	if _, err := os.Stat("/proc/self/fd"); err != nil {
-		Missing(t, "a parent's death is told on Linux only")
-	}
-	cmd := exec.Command(self(t), "-test.run=^TestCaddyEndsWithTheTestBinary$")
-	cmd.Env = append(os.Environ(), orphanEnv+"=1", "TMPDIR="+t.TempDir())
-	out, _ := cmd.Output()
-	var pid int
-	if _, after, ok := strings.Cut(string(out), "orphan="); !ok {
-		t.Fatalf("no pid in %q", out)
-	} else if _, err := fmt.Sscan(after, &pid); err != nil {
-		t.Fatal(err)
-	}
-	Eventually(t, 10*time.Second, "the end of the orphan", func() bool {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		return err != nil || strings.Contains(string(stat), ") Z ")
-	})
 }
