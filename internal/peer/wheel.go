@@ -61,7 +61,7 @@ func (w *wheel) leave(p *Peer) {
 func (w *wheel) dissolve() {
 	for _, c := range w.classes {
 		for i := range c.ring.n {
-			p := c.ring.at(i)
+			p := c.ring.at(i).peer
 			p.rel += c.sum
 			p.class = nil
 		}
@@ -87,15 +87,12 @@ func (w *wheel) classOf(weight int64) *class {
 
 // pass runs one pass and returns the winner, nil if nothing is filed.
 func (w *wheel) pass() *Peer {
-	best, total := w.gainAll()
-	if best == nil {
-		return nil
-	}
-	if c := best.class; c != nil {
-		c.ring.popFront()
+	best, of, total := w.gainAll()
+	if of != nil {
+		best = of.ring.popFront()
 		best.rel -= total
-		c.ring.insert(best)
-	} else {
+		of.ring.insert(best)
+	} else if best != nil {
 		best.rel -= total
 	}
 	w.promote()
@@ -104,7 +101,7 @@ func (w *wheel) pass() *Peer {
 
 // passTo runs one pass whose win goes to p, whatever the weights say.
 func (w *wheel) passTo(p *Peer) {
-	_, total := w.gainAll()
+	_, _, total := w.gainAll()
 	if c := p.class; c != nil {
 		c.ring.remove(p)
 		p.rel -= total
@@ -115,25 +112,26 @@ func (w *wheel) passTo(p *Peer) {
 	w.promote()
 }
 
-// gainAll adds to all current weights and returns the peer with the greatest,
-// and what was added in all.
-func (w *wheel) gainAll() (best *Peer, total int64) {
+// gainAll adds to all current weights and returns who has the greatest, the
+// first of a class or one of the slow, and what was added in all.
+func (w *wheel) gainAll() (best *Peer, of *class, total int64) {
 	var most int64
+	var index int
 	for _, c := range w.classes {
 		c.sum += c.weight
 		total += c.weight * int64(c.ring.n)
 		head := c.ring.at(0)
-		if cw := head.rel + c.sum; best == nil || beats(cw, head, most, best) {
-			best, most = head, cw
+		if cw := head.rel + c.sum; of == nil || cw > most || cw == most && head.index < index {
+			of, most, index = c, cw, head.index
 		}
 	}
 	for _, p := range w.slow {
 		total += gain(p)
-		if best == nil || beats(p.rel, p, most, best) {
-			best, most = p, p.rel
+		if of == nil && best == nil || p.rel > most || p.rel == most && p.index < index {
+			best, of, most, index = p, nil, p.rel, p.index
 		}
 	}
-	return best, total
+	return best, of, total
 }
 
 // promote files the peers whose effective weight is whole again by their weight.
@@ -165,11 +163,6 @@ func (p *Peer) whole() bool {
 	return p.rampFrom.IsZero() && p.health.Weight == int64(p.conf.Load().Weight)
 }
 
-// beats reports whether p with current weight cw goes before q with most.
-func beats(cw int64, p *Peer, most int64, q *Peer) bool {
-	return cw > most || cw == most && p.index < q.index
-}
-
 // plainPass is the pass as nginx writes it, over peers whose current weight is
 // explicit (in no class).
 func plainPass(peers []*Peer) *Peer {
@@ -177,7 +170,7 @@ func plainPass(peers []*Peer) *Peer {
 	var total int64
 	for _, p := range peers {
 		total += gain(p)
-		if best == nil || beats(p.rel, p, best.rel, best) {
+		if best == nil || p.rel > best.rel || p.rel == best.rel && p.index < best.index {
 			best = p
 		}
 	}
