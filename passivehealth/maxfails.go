@@ -22,10 +22,9 @@ type maxFails struct{}
 
 // Picked implements peer.Tracker.
 func (maxFails) Picked(p *peer.Peer, h *peer.Health, now time.Time) {
-	s := p.Server()
-	if now.Sub(h.Checked) > s.FailTimeout {
+	if now.Sub(h.Checked) > p.FailTimeout() {
 		h.Checked = now
-		settle(s, h)
+		settle(p.Server(), h)
 	}
 }
 

@@ -246,8 +246,7 @@ func (g *Group) newPeerLocked(s *Server) *Peer {
 	p := &Peer{group: g}
 	p.setSID(s, g.secret)
 	p.health.Weight = int64(s.Weight)
-	own := *s
-	p.conf.Store(&own)
+	p.configure(s)
 	if g.opts.OnPeer != nil {
 		g.opts.OnPeer(p)
 	}
@@ -271,8 +270,7 @@ func (l *List) adopt(p *Peer, s *Server, rename bool) {
 		p.rel = 0
 	}
 	if c := p.conf.Load(); *c != *s {
-		own := *s
-		p.conf.Store(&own)
+		p.configure(s)
 		if s.Down && !c.Down {
 			l.group.takenOutLocked(p)
 		}

@@ -31,12 +31,15 @@ type Peer struct {
 	masked   bool       // not available, says the front (SessionOptions.Usable)
 	spared   bool       // failed often enough to be out, but max_unavailable forbids it
 	probe    probeState // matters once a time out is over, if the server wants a probe
+	limited  bool       // the server has max_conns
 
 	list  *List // nil once removed
 	index int   // place in the list; the earlier wins a tie
 	// rel is the current weight, less the running sum of the class it is in.
-	rel   int64
-	class *class
+	rel int64
+	// failTimeout is the server's.
+	failTimeout time.Duration
+	class       *class
 	// ceil is the weight in the list's unit, less while the peer starts slowly,
 	// which began at rampFrom (zero: it does not).
 	ceil int64
@@ -118,6 +121,17 @@ func (p *Peer) Weight() int64 { return p.ceil }
 // Checked is the time of the last failure, or of the last selection after a
 // quiet fail_timeout. For guests.
 func (p *Peer) Checked() time.Time { return p.health.Checked }
+
+// FailTimeout is that of the server. It stands with what a pick reads anyway. For
+// guests.
+func (p *Peer) FailTimeout() time.Duration { return p.failTimeout }
+
+// configure brings a copy of s into force.
+func (p *Peer) configure(s *Server) {
+	own := *s
+	p.conf.Store(&own)
+	p.failTimeout, p.limited = s.FailTimeout, s.MaxConns > 0
+}
 
 // unitWeight is the current weight in the list's unit.
 func (p *Peer) unitWeight() int64 {

@@ -210,7 +210,7 @@ func (g *Group) bookLocked(s *Session, p *Peer, now time.Time) {
 	s.tried = append(s.tried, p)
 	before := p.health.Until
 	g.tracker.Picked(p, &p.health, now)
-	if p.health.Until == before && before.IsZero() && p.conf.Load().MaxConns == 0 {
+	if p.health.Until == before && before.IsZero() && !p.limited {
 		return // nothing about its eligibility has changed
 	}
 	g.judgedLocked(p, before, nil, now)
