@@ -152,3 +152,19 @@ func TestANewConfigurationIsAppliedToTheFailuresThatThereAre(t *testing.T) {
 		p.pick(1, c.want).Done(peer.None, seconds(1))
 	}
 }
+
+func TestAChangedFailTimeoutCountsFromThen(t *testing.T) {
+	p := newPair(t, peer.Server{MaxFails: 2, FailTimeout: 10 * time.Second})
+	p.ask(0, peer.Failed, 1)
+	for _, c := range []struct {
+		timeout time.Duration
+		at      float64
+		fails   int
+	}{{20 * time.Second, 12, 1}, {12 * time.Second, 12, 1}, {11 * time.Second, 12, 0}} {
+		peertest.Apply(t, p.group, peer.Config{
+			Method: peertest.RoundRobin{}, Tracker: new(Tracker),
+			Servers: []peer.Server{{ID: "a", Route: "a", MaxFails: 2, FailTimeout: c.timeout}, {ID: "b"}},
+		}, seconds(1))
+		p.ask(c.at, peer.Success, c.fails)
+	}
+}
