@@ -31,34 +31,6 @@ func pickAndDone(g *peer.Group, s *peer.Session) {
 	l.Done(peer.Success, t0)
 }
 
-func BenchmarkPickAndDone(b *testing.B) {
-	for _, n := range []int{2, 10, 100, 1000, 10_000} {
-		g := sized(b, peertest.RoundRobin{}, n)
-		b.Run(fmt.Sprintf("peers=%d", n), func(b *testing.B) {
-			b.ReportAllocs()
-			s := new(peer.Session)
-			for b.Loop() {
-				pickAndDone(g, s)
-			}
-		})
-	}
-}
-
-func BenchmarkPickAndDoneParallel(b *testing.B) {
-	for _, n := range []int{2, 10, 100, 1000, 10_000} {
-		g := sized(b, peertest.RoundRobin{}, n)
-		b.Run(fmt.Sprintf("peers=%d", n), func(b *testing.B) {
-			b.ReportAllocs()
-			b.RunParallel(func(pb *testing.PB) {
-				s := new(peer.Session)
-				for pb.Next() {
-					pickAndDone(g, s)
-				}
-			})
-		})
-	}
-}
-
 // BenchmarkPickWithSomeOut has every tenth server disabled.
 func BenchmarkPickWithSomeOut(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
