@@ -21,15 +21,13 @@ type backend struct {
 	next    *nextupstream.Transport
 	http1   *upstreamkeepalive.Transport
 	version string // http_version, if it is not one of HTTP/1
-	// given are the options that are written, standing on each one's line.
-	given map[string]*caddyfile.Dispenser
+	given   cfg.Given
 }
 
 func newBackend() *backend {
 	return &backend{
 		next:  new(nextupstream.Transport),
 		http1: new(upstreamkeepalive.Transport),
-		given: map[string]*caddyfile.Dispenser{},
 	}
 }
 
@@ -50,29 +48,13 @@ func (b *backend) options() cfg.Options {
 		}
 		return cfg.Word(&b.version, "1.0", "1.1", "2", "3")(d)
 	}
-	for name, set := range options {
-		options[name] = func(d *caddyfile.Dispenser) error {
-			at := *d
-			b.given[name] = &at
-			return set(d)
-		}
-	}
+	b.given = options.Record()
 	return options
 }
 
 // errf is an error on the line of an option that was given.
 func (b *backend) errf(option, format string, args ...any) error {
-	return b.given[option].Errf("proxy_pass: "+format, args...)
-}
-
-// first returns the first of the options that was given, or "".
-func (b *backend) first(options ...string) string {
-	for _, name := range options {
-		if b.given[name] != nil {
-			return name
-		}
-	}
-	return ""
+	return b.given.Errf(option, "proxy_pass: "+format, args...)
 }
 
 // firstTLS returns one of the TLS options that were given, or "".
@@ -98,19 +80,20 @@ func (b *backend) transport(scheme string) (*nextupstream.Transport, error) {
 	if err := b.checkScheme(scheme); err != nil {
 		return nil, err
 	}
-	if err := b.checkKeepalive(); err != nil {
-		return nil, err
-	}
 	if scheme == "https" && b.http1.TLS == nil {
 		b.http1.TLS = new(upstreamkeepalive.TLS)
 	}
-	b.next.SetInner(b.http1)
 	if scheme == "h2c" || b.version != "" {
 		inner, err := b.multiplexed(scheme)
 		if err != nil {
 			return nil, err
 		}
 		b.next.SetInner(inner)
+	} else {
+		if option, err := b.http1.Check(); err != nil {
+			return nil, b.errf(option, "%v", err)
+		}
+		b.next.SetInner(b.http1)
 	}
 	if option, err := b.next.Check(); err != nil {
 		return nil, b.errf(option, "%v", err)
@@ -121,7 +104,7 @@ func (b *backend) transport(scheme string) (*nextupstream.Transport, error) {
 // checkScheme finds options that do not go with the scheme or with each other.
 func (b *backend) checkScheme(scheme string) error {
 	tls := b.firstTLS()
-	version := b.first("http_version")
+	version := b.given.First("http_version")
 	switch {
 	case scheme == "http" && tls != "":
 		return b.errf(tls, "%s does not go with http://: expected https://", tls)
@@ -131,26 +114,6 @@ func (b *backend) checkScheme(scheme string) error {
 		return b.errf(version, "http_version does not go with h2c://, which is HTTP/2 without TLS")
 	case b.version != "" && tls == "" && scheme != "https":
 		return b.errf(version, "http_version %s needs TLS: expected https://, or h2c:// for HTTP/2 without TLS", b.version)
-	}
-	return nil
-}
-
-// checkKeepalive finds keepalive options that would do nothing.
-func (b *backend) checkKeepalive() error {
-	one := b.http1
-	off := one.Keepalive != nil && *one.Keepalive == 0
-	if off && one.KeepaliveLocal {
-		return b.errf("keepalive", "keepalive 0 keeps nothing: leave local out")
-	}
-	further := b.first("keepalive_requests", "keepalive_time", "keepalive_timeout", "keepalive_stale")
-	if off && further != "" {
-		return b.errf(further, "%s does nothing beside keepalive off", further)
-	}
-	if !off && further == "" {
-		further = b.first("keepalive")
-	}
-	if further != "" && !off && one.ProxyProtocol != "" && b.version == "" {
-		return b.errf(further, "%s does nothing with proxy_protocol, where each request has its own connection", further)
 	}
 	return nil
 }

@@ -33,8 +33,8 @@ func (t *Transport) table() cfg.Options {
 		"tls_server_name":          t.tlsOption(func(c *TLS) cfg.Setter { return cfg.String(&c.ServerName) }),
 		"tls_insecure_skip_verify": t.tlsOption(func(c *TLS) cfg.Setter { return nothing(&c.InsecureSkipVerify) }),
 		"tls_client_auth":          t.tlsOption(clientAuth),
-		"tls_curves":               t.tlsOption(func(c *TLS) cfg.Setter { return cfg.Strings(&c.Curves) }),
-		"tls_except_ports":         t.tlsOption(func(c *TLS) cfg.Setter { return cfg.Strings(&c.ExceptPorts) }),
+		"tls_curves":               t.tlsOption(func(c *TLS) cfg.Setter { return c.ParseCurves }),
+		"tls_except_ports":         t.tlsOption(func(c *TLS) cfg.Setter { return c.ParseExceptPorts }),
 		"tls_timeout":              t.tlsOption(func(c *TLS) cfg.Setter { return cfg.Duration(&c.HandshakeTimeout) }),
 		"tls_renegotiation": t.tlsOption(func(c *TLS) cfg.Setter {
 			return cfg.Word(&c.Renegotiation, "never", "once", "freely")
@@ -79,7 +79,15 @@ func (t *Transport) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.Errf("transport upstream_keepalive: unexpected %q: expected a block of options", d.Val())
 	}
-	return t.table().Block(d, "transport upstream_keepalive", nil)
+	options := t.table()
+	given := options.Record()
+	if err := options.Block(d, "transport upstream_keepalive", nil); err != nil {
+		return err
+	}
+	if option, err := t.Check(); err != nil {
+		return given.Errf(option, "transport upstream_keepalive: %v", err)
+	}
+	return nil
 }
 
 // OptionNames returns the names of all options, sorted.

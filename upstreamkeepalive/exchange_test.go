@@ -263,7 +263,7 @@ func TestARemovedServerLosesItsConnections(t *testing.T) {
 }
 
 func TestSettingsOfTheHandlerComeBeforeTheGroups(t *testing.T) {
-	seven := 7
+	seven, eight := 7, 8
 	group := exchange.Keepalive{Connections: &seven, Requests: 2, Time: time.Minute, Timeout: time.Second}
 	for _, tt := range []struct {
 		name   string
@@ -273,7 +273,8 @@ func TestSettingsOfTheHandlerComeBeforeTheGroups(t *testing.T) {
 	}{
 		{"the group's", new(Transport), limits{7, 2, time.Minute, time.Second}, true},
 		{"some", &Transport{KeepaliveRequests: 9}, limits{7, 9, time.Minute, time.Second}, true},
-		{"all", &Transport{Keepalive: new(int), KeepaliveRequests: 9, KeepaliveTime: 2, KeepaliveTimeout: 3}, limits{0, 9, 2, 3}, true},
+		{"all", &Transport{Keepalive: &eight, KeepaliveRequests: 9, KeepaliveTime: 2, KeepaliveTimeout: 3}, limits{8, 9, 2, 3}, true},
+		{"none kept", &Transport{Keepalive: new(int)}, limits{0, 2, time.Minute, time.Second}, true},
 		{"local", &Transport{Keepalive: &seven, KeepaliveLocal: true}, limits{7, 2, time.Minute, time.Second}, false},
 		{"PROXY protocol", &Transport{ProxyProtocol: "v2"}, limits{0, 2, time.Minute, time.Second}, true},
 	} {

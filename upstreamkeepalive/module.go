@@ -223,6 +223,9 @@ func (t *Transport) check() error {
 	case t.ProxyProtocol != "" && t.ProxyProtocol != "v1" && t.ProxyProtocol != "v2":
 		return fmt.Errorf("upstream_keepalive: proxy_protocol is %q: it is v1 or v2", t.ProxyProtocol)
 	}
+	if _, err := t.checkKeepalive(); err != nil {
+		return fmt.Errorf("upstream_keepalive: %w", err)
+	}
 	return nil
 }
 

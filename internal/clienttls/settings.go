@@ -7,6 +7,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -14,6 +18,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"github.com/caddyserver/caddy/v2/modules/caddytls"
 
+	"github.com/caddy-upstream/caddy-upstream/internal/cfg"
 	"github.com/caddy-upstream/caddy-upstream/internal/crlfile"
 	"github.com/caddy-upstream/caddy-upstream/internal/keyfile"
 )
@@ -46,6 +51,9 @@ type Settings struct {
 
 // New makes a client of settings.
 func New(ctx caddy.Context, settings *Settings) (*Client, error) {
+	if err := settings.checkPorts(); err != nil {
+		return nil, fmt.Errorf("except_ports: %w", err)
+	}
 	caddys := settings.TLSConfig
 	var pair *tls.Certificate
 	if passwords := settings.ClientCertificatePasswordFile; passwords != "" {
@@ -103,6 +111,43 @@ func (s *Settings) ParseProtocols(d *caddyfile.Dispenser) error {
 		s.ProtocolMax = args[1]
 		if s.ProtocolMin > s.ProtocolMax {
 			return d.Errf("%s: %s is higher than %s", option, args[0], args[1])
+		}
+	}
+	return nil
+}
+
+// ParseCurves parses the arguments <curve...> of an option.
+func (s *Settings) ParseCurves(d *caddyfile.Dispenser) error {
+	option := d.Val()
+	if err := cfg.Strings(&s.Curves)(d); err != nil {
+		return err
+	}
+	for _, curve := range s.Curves {
+		if _, ok := caddytls.SupportedCurves[curve]; !ok {
+			known := slices.Sorted(maps.Keys(caddytls.SupportedCurves))
+			return d.Errf("%s: unknown curve %q, expected %s", option, curve, strings.Join(known, ", "))
+		}
+	}
+	return nil
+}
+
+// ParseExceptPorts parses the arguments <port...> of an option.
+func (s *Settings) ParseExceptPorts(d *caddyfile.Dispenser) error {
+	option := d.Val()
+	if err := cfg.Strings(&s.ExceptPorts)(d); err != nil {
+		return err
+	}
+	if err := s.checkPorts(); err != nil {
+		return d.Errf("%s: %v", option, err)
+	}
+	return nil
+}
+
+// checkPorts finds what is no port, and so would never be that of a server.
+func (s *Settings) checkPorts() error {
+	for _, port := range s.ExceptPorts {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || port[0] == '0' {
+			return fmt.Errorf("port %q: expected a number from 1 to 65535", port)
 		}
 	}
 	return nil

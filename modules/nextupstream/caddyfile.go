@@ -85,14 +85,15 @@ func (t *Transport) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	}
 	options := t.Options(false)
 	options["transport"] = t.parseTransport
+	given := options.Record()
 	if err := options.Block(d, "transport next_upstream", nil); err != nil {
 		return err
 	}
 	if err := t.defaultInner(); err != nil {
 		return d.WrapErr(err)
 	}
-	if _, err := t.Check(); err != nil {
-		return d.Errf("transport next_upstream: %v", err)
+	if option, err := t.Check(); err != nil {
+		return given.Errf(option, "transport next_upstream: %v", err)
 	}
 	return nil
 }

@@ -185,10 +185,22 @@ func (t *Transport) Check() (option string, err error) {
 	if _, ours := t.Inner.(exchange.Exchanger); !ours && t.KeepaliveStale != "" {
 		return "keepalive_stale", errors.New("keepalive_stale does nothing over this transport: it is for upstream_keepalive")
 	}
+	if why := closesEach(t.Inner); why != "" && t.KeepaliveStale != "" {
+		return "keepalive_stale", fmt.Errorf("keepalive_stale does nothing beside %s: each request has its own connection", why)
+	}
 	if err := t.checkHedge(); err != nil {
 		return "connect_hedge", err
 	}
 	return "", nil
+}
+
+// closesEach names the option by which connections of inner serve one request
+// each; it is empty if there is none.
+func closesEach(inner http.RoundTripper) string {
+	if c, ok := inner.(interface{ ClosesEach() string }); ok {
+		return c.ClosesEach()
+	}
+	return ""
 }
 
 // settle checks the options and fills in defaults.
