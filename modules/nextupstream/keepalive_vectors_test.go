@@ -224,6 +224,9 @@ func (c *keepaliveCase) add(t *testing.T, s *stack, i int) {
 			keepalive[field] = value
 		}
 	}
+	if keepalive["connections"] == 0 { // the rest would do nothing, and is refused
+		keepalive = object{"connections": 0}
+	}
 	s.groups[c.group] = object{"servers": servers, "single_counts_down": true, "keepalive": keepalive}
 	for location := 1; location <= 2; location++ {
 		inner := object{"protocol": "upstream_keepalive"}

@@ -141,7 +141,7 @@ func (c *nextCase) add(t *testing.T, s *stack, i int) {
 	}
 	s.groups[c.group] = object{
 		"servers": servers, "single_counts_down": true,
-		"keepalive": object{"connections": 0, "stale": "fail"},
+		"keepalive": object{"connections": 0},
 	}
 	inner := object{"protocol": "upstream_keepalive", "response_header_limit": 4096}
 	if silent {

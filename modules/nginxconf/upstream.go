@@ -103,6 +103,7 @@ func (a *adapter) keepalive(s *scope, d *dir, g *group) error {
 	k.Connections = &number
 	if number == 0 {
 		*k = upstream.Keepalive{Connections: &number}
+		a.warnMootKeepalive(d)
 		return nil
 	}
 	if n, ok := own[int](s, "keepalive_requests"); ok {
@@ -117,6 +118,21 @@ func (a *adapter) keepalive(s *scope, d *dir, g *group) error {
 		k.Timeout = caddy.Duration(t)
 	}
 	return nil
+}
+
+// warnMootKeepalive warns of what an upstream block says of connections that are
+// not kept; nginx takes it in silence.
+func (a *adapter) warnMootKeepalive(d *dir) {
+	for _, sub := range d.block {
+		switch sub.name {
+		case "keepalive_requests", "keepalive_time", "keepalive_timeout":
+			a.warn(sub, "it does nothing: this block keeps no connections to its servers")
+		case "keepalive":
+			if len(sub.args) == 2 {
+				a.warn(sub, "%s does nothing: this block keeps no connections to its servers", sub.args[1])
+			}
+		}
+	}
 }
 
 // serverParameters are those of a server line in upstream with a value.

@@ -4,6 +4,7 @@
 package upstream
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -91,8 +92,9 @@ func parseResolver(d *caddyfile.Dispenser, dst *json.RawMessage) error {
 
 // unmarshal reads the block of a group.
 func (g *Group) unmarshal(d *caddyfile.Dispenser, name string) error {
-	ids := map[string]bool{}
+	ids := ids{}
 	primary := false
+	var routed *caddyfile.Dispenser // at the first server with route
 	var keepalive Keepalive
 	options := cfg.Options{
 		"server": func(d *caddyfile.Dispenser) error {
@@ -100,14 +102,13 @@ func (g *Group) unmarshal(d *caddyfile.Dispenser, name string) error {
 			if err != nil {
 				return err
 			}
-			id := s.ID
-			if id == "" {
-				id = s.Address
+			if err := ids.add(d, s); err != nil {
+				return err
 			}
-			if ids[id] {
-				return d.Errf("server %s: duplicate id %q: give one of them another with id=", s.Address, id)
+			if s.Route != "" && routed == nil {
+				at := *d
+				routed = &at
 			}
-			ids[id] = true
 			primary = primary || !s.Backup
 			g.Servers = append(g.Servers, s)
 			return nil
@@ -121,11 +122,7 @@ func (g *Group) unmarshal(d *caddyfile.Dispenser, name string) error {
 		"state":              cfg.Flag(&g.State),
 		"sticky":             g.parseSticky,
 		"resolver":           func(d *caddyfile.Dispenser) error { return parseResolver(d, &g.ResolverRaw) },
-		"health_check": func(d *caddyfile.Dispenser) error {
-			raw, err := parseCheck(d)
-			g.HealthChecksRaw = append(g.HealthChecksRaw, raw)
-			return err
-		},
+		"health_check":       g.parseHealthCheck,
 		"health_tracker": func(d *caddyfile.Dispenser) error {
 			raw, err := parseTracker(d)
 			g.TrackerRaw = raw
@@ -145,11 +142,16 @@ func (g *Group) unmarshal(d *caddyfile.Dispenser, name string) error {
 		g.BalancerRaw = caddyconfig.JSONModuleObject(mod, "method", method, nil)
 		return nil
 	})
+	given := options.Record()
 	if err := options.Block(d, "upstream "+name, cfg.Repeatable{"server": true, "health_check": true}); err != nil {
 		return err
 	}
 	if err := g.checkTogether(); err != nil {
-		return d.Errf("upstream %s: %v", name, err)
+		return routed.Errf("upstream %s: %v", name, err)
+	}
+	if setting := keepalive.moot(); setting != "" {
+		option := "keepalive_" + setting
+		return given.Errf(option, "upstream %s: %s does nothing beside keepalive off: each request has its own connection", name, option)
 	}
 	if !primary {
 		return d.Errf("upstream %s: no primary server: expected at least one server without backup", name)
@@ -157,6 +159,19 @@ func (g *Group) unmarshal(d *caddyfile.Dispenser, name string) error {
 	if keepalive != (Keepalive{}) {
 		g.Keepalive = &keepalive
 	}
+	return nil
+}
+
+// parseHealthCheck reads a line `health_check ...`.
+func (g *Group) parseHealthCheck(d *caddyfile.Dispenser) error {
+	raw, err := parseCheck(d)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(g.HealthChecksRaw, func(x json.RawMessage) bool { return rawKey(x) == rawKey(raw) }) {
+		return d.Err("health_check: given twice with the same parameters")
+	}
+	g.HealthChecksRaw = append(g.HealthChecksRaw, raw)
 	return nil
 }
 
@@ -222,9 +237,22 @@ func (k *Keepalive) unmarshal(d *caddyfile.Dispenser) error {
 		return d.Errf("keepalive: %v", err)
 	}
 	k.Connections, k.Local = &n, local
-	if err := k.validate(); err != nil {
+	if err := (&Keepalive{Connections: &n, Local: local}).validate(); err != nil {
 		return d.Errf("keepalive: %v", err)
 	}
+	return nil
+}
+
+// ids are those of the servers of a block.
+type ids map[string]bool
+
+// add finds an id that is there already; d stands on the server's line.
+func (ids ids) add(d *caddyfile.Dispenser, s *Server) error {
+	id := cmp.Or(s.ID, s.Address)
+	if ids[id] {
+		return d.Errf("server %s: duplicate id %q: give one of them another with id=", s.Address, id)
+	}
+	ids[id] = true
 	return nil
 }
 
@@ -258,6 +286,9 @@ func parseServer(d *caddyfile.Dispenser) (*Server, error) {
 		"service":       {Set: func(v string) error { s.Service = v; return nil }},
 	}
 	if err := params.Parse(args[1:]); err != nil {
+		return nil, d.Errf("server %s: %v", s.Address, err)
+	}
+	if _, err := s.base(s.Address); err != nil {
 		return nil, d.Errf("server %s: %v", s.Address, err)
 	}
 	if s.Resolve || s.Service != "" {

@@ -296,7 +296,27 @@ func (k *Keepalive) validate() error {
 	case k.Stale != "" && k.Stale != "retry" && k.Stale != "fail":
 		return fmt.Errorf("stale %q: expected retry or fail", k.Stale)
 	}
+	if setting := k.moot(); setting != "" {
+		return fmt.Errorf("%s does nothing with 0 connections: leave it out", setting)
+	}
 	return nil
+}
+
+// moot names a setting that does nothing because no connections are kept, as it
+// is called in JSON.
+func (k *Keepalive) moot() string {
+	switch {
+	case k.Connections == nil || *k.Connections != 0:
+	case k.Requests != 0:
+		return "requests"
+	case k.Time != 0:
+		return "time"
+	case k.Timeout != 0:
+		return "timeout"
+	case k.Stale != "":
+		return "stale"
+	}
+	return ""
 }
 
 // settings translates k for the transport.

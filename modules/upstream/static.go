@@ -207,7 +207,7 @@ func (p *StaticPool) Select(_ reverseproxy.UpstreamPool, r *http.Request, w http
 //	    health_tracker <name>
 //	}
 func (p *StaticPool) UnmarshalBlock(d *caddyfile.Dispenser, kind string) error {
-	seen := map[string]bool{}
+	seen, ids := map[string]bool{}, ids{}
 	options := cfg.Options{
 		"server": func(d *caddyfile.Dispenser) error {
 			s, err := parseServer(d)
@@ -219,6 +219,9 @@ func (p *StaticPool) UnmarshalBlock(d *caddyfile.Dispenser, kind string) error {
 			}
 			if err := s.groupOnly(); err != nil {
 				return d.Errf("server %s: %v", s.Address, err)
+			}
+			if err := ids.add(d, s); err != nil {
+				return err
 			}
 			seen[s.Address] = true
 			p.Servers = append(p.Servers, s)
