@@ -41,6 +41,11 @@ const (
 	keepalive = `"transport":{"protocol":"next_upstream","transport":{"protocol":"upstream_keepalive",%s}}`
 )
 
+// offJSON is handlerJSON over a group that keeps no connections.
+func offJSON(fields string) string {
+	return strings.Replace(handlerJSON(fields), oneServer, oneServer+`,"keepalive":{"connections":0}`, 1)
+}
+
 func nextJSON(fields string) string {
 	return handlerJSON(toGroup + `,"transport":{"protocol":"next_upstream",` + fields + `}`)
 }
@@ -159,8 +164,17 @@ var jsonMistakes = []struct{ name, config, want string }{
 	{"lb_try_interval", policyJSON(`,"try_interval":"5s"`, ``), `lb_try_duration and lb_try_interval do nothing beside next_upstream: use timeout`},
 	{"lb_retry_match", policyJSON(`,"retry_match":[{"method":["GET"]}]`, ``), `lb_retry_match does nothing beside next_upstream: use conditions`},
 	{"request_buffers", policyJSON(``, `,"request_buffers":5`), `request_buffers does nothing beside next_upstream: use request_buffering and request_buffer_size`},
+	{"a circuit breaker", policyJSON(``, `,"circuit_breaker":{"type":"any"}`), `next_upstream: circuit_breaker does nothing beside next_upstream: use max_fails and fail_timeout of the servers`},
+	{"a circuit breaker over Caddy's transport", handlerJSON(toGroup + `,"circuit_breaker":{"type":"any"}`), `circuit_breaker beside lb_policy upstream app does nothing: the group has its own servers and health`},
 	{"passive health checks", policyJSON(``, `,"health_checks":{"passive":{"fail_duration":"5s"}}`), `passive health checks of reverse_proxy do nothing beside next_upstream: use max_fails and fail_timeout of the servers`},
 
+	{"a keepalive_timeout beside the group's", offJSON(toGroup + `,` + fmt.Sprintf(keepalive, `"keepalive_timeout":"5s"`)), `keepalive_timeout does nothing beside the group's keepalive off`},
+	{"a keepalive_stale beside the group's", offJSON(toGroup + `,"transport":{"protocol":"next_upstream","keepalive_stale":"fail"}`), `keepalive_stale does nothing beside the group's keepalive off`},
+	{"a keepalive_stale beside the handler's", nextJSON(`"keepalive_stale":"fail","transport":{"protocol":"upstream_keepalive","keepalive":0}`), `next_upstream: keepalive_stale does nothing beside keepalive off`},
+	{"a keepalive_time beside keepalive 0", handlerJSON(toGroup + `,` + fmt.Sprintf(keepalive, `"keepalive":0,"keepalive_time":"5s"`)), `keepalive_time does nothing beside keepalive off`},
+	{"keepalive_local beside keepalive 0", handlerJSON(toGroup + `,` + fmt.Sprintf(keepalive, `"keepalive":0,"keepalive_local":true`)), `keepalive 0 keeps nothing: leave local out`},
+	{"keepalive beside proxy_protocol", handlerJSON(toGroup + `,` + fmt.Sprintf(keepalive, `"keepalive":5,"proxy_protocol":"v1"`)), `keepalive does nothing beside proxy_protocol`},
+	{"a port that is none", handlerJSON(toGroup + `,` + fmt.Sprintf(keepalive, `"tls":{"except_ports":["http"]}`)), `tls: except_ports: port "http": expected a number from 1 to 65535`},
 	{"negative keepalive", handlerJSON(toGroup + `,` + fmt.Sprintf(keepalive, `"keepalive":-1`)), `keepalive is -1: it is a number of connections, 0 for none`},
 	{"keepalive_local alone", handlerJSON(toGroup + `,` + fmt.Sprintf(keepalive, `"keepalive_local":true`)), `keepalive_local means nothing without keepalive`},
 	{"a negative connect_timeout", handlerJSON(toGroup + `,` + fmt.Sprintf(keepalive, `"connect_timeout":"-1s"`)), `connect_timeout is -1s: it cannot be negative`},

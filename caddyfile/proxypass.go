@@ -109,11 +109,14 @@ func (p *proxyPass) readTargets(d *caddyfile.Dispenser) error {
 		return d.WrapErr(err)
 	}
 	scheme, rest := splitScheme(args[0])
-	if groups[rest] {
+	if groups.has(rest) {
 		if len(args) > 1 {
 			return d.Errf("proxy_pass: unexpected %q after the group %s: expected one group, or addresses", args[1], rest)
 		}
 		p.group, p.scheme = rest, scheme
+		if n := groups[rest].Keepalive.Connections; n != nil && *n == 0 {
+			p.back.http1.GroupKeepsNone()
+		}
 		return p.checkScheme(d)
 	}
 	switch {
@@ -129,7 +132,7 @@ func (p *proxyPass) readTargets(d *caddyfile.Dispenser) error {
 			return d.Errf("proxy_pass: %s: all addresses must have the same scheme as %s", arg, args[0])
 		}
 		p.scheme = s
-		if groups[address] {
+		if groups.has(address) {
 			return d.Errf("proxy_pass: unexpected group %s among addresses: expected one group, or addresses", address)
 		}
 		if err := p.checkScheme(d); err != nil {
@@ -171,24 +174,27 @@ func (p *proxyPass) checkScheme(d *caddyfile.Dispenser) error {
 	return d.Errf("proxy_pass: unsupported scheme %s://: expected http://, https:// or h2c://", p.scheme)
 }
 
-// groups returns the names of the groups of the global option upstream.
-func (p *proxyPass) groups() (map[string]bool, error) {
-	names := map[string]bool{}
-	option, ok := p.helper.Option("upstream").(httpcaddyfile.App)
-	if !ok {
-		return names, nil
-	}
-	var app struct{ Groups map[string]json.RawMessage }
-	if err := json.Unmarshal(option.Value, &app); err != nil {
-		return nil, err
-	}
-	for name := range app.Groups {
-		names[name] = true
-	}
-	return names, nil
+// groups is what matters here of the groups of the global option upstream, by name.
+type groups map[string]struct {
+	Keepalive struct{ Connections *int }
 }
 
-func listGroups(groups map[string]bool) string {
+func (p *proxyPass) groups() (groups, error) {
+	option, ok := p.helper.Option("upstream").(httpcaddyfile.App)
+	if !ok {
+		return nil, nil
+	}
+	var app struct{ Groups groups }
+	err := json.Unmarshal(option.Value, &app)
+	return app.Groups, err
+}
+
+func (g groups) has(name string) bool {
+	_, ok := g[name]
+	return ok
+}
+
+func listGroups(groups groups) string {
 	if len(groups) == 0 {
 		return "there is no upstream in the global options"
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/caddy-upstream/caddy-upstream/internal/testnet"
 )
 
@@ -163,4 +165,47 @@ func TestIdleConnectionsAreClosedAfterKeepaliveTimeoutAndAtTheEndOfTheGroup(t *t
 	testnet.Eventually(t, 5*time.Second, "one after keepalive_timeout", open(1))
 	p.MustReload(config("", "\trespond gone"), nil)
 	testnet.Eventually(t, 10*time.Second, "none once the group is gone", open(0))
+}
+
+func TestKeepaliveOfAGroupThatAHandlerDoesNotDoIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	b := testnet.NewBackend(t, named("ok"))
+	var groups string
+	for _, name := range []string{"h2c", "h2", "http", "bare", "list", "proxy", "used", "off"} {
+		groups += group(name, b.Addr(), "keepalive 8")
+	}
+	p := serve(t, groups+group("silent", b.Addr()), `
+	proxy_pass /h2c h2c://h2c
+	proxy_pass /h2 https://h2 {
+		http_version 2
+	}
+	reverse_proxy /http {
+		lb_policy upstream http
+	}
+	reverse_proxy /bare {
+		lb_policy upstream bare
+		transport upstream_keepalive
+	}
+	reverse_proxy /list {
+		dynamic upstream list
+	}
+	proxy_pass /proxy proxy {
+		proxy_protocol v1
+	}
+	proxy_pass /off off {
+		keepalive off
+	}
+	proxy_pass /silent h2c://silent
+	proxy_pass used`)
+	got := map[any]any{}
+	for _, l := range p.logs("what the group says of keepalive does nothing in a handler", "", 6) {
+		got[l.Fields["group"]] = l.Fields["because_of"]
+	}
+	want := map[any]any{
+		"h2c": "transport http", "h2": "transport http", "http": "transport http without next_upstream",
+		"bare": "transport upstream_keepalive without next_upstream", "list": "dynamic upstream", "proxy": "proxy_protocol",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("warnings of groups (-want +got):\n%s", diff)
+	}
 }

@@ -296,6 +296,25 @@ func TestSettingsOfTheHandlerComeBeforeTheGroups(t *testing.T) {
 	}
 }
 
+func TestSettingsOfConnectionsThatTheGroupDoesNotKeepAreRefused(t *testing.T) {
+	group := exchange.Keepalive{Connections: new(int)}
+	five := 5
+	for _, tt := range []struct {
+		tr   *Transport
+		want string
+	}{
+		{new(Transport), ""},
+		{&Transport{Keepalive: &five, KeepaliveTime: 1}, ""},
+		{&Transport{KeepaliveTime: 1}, "keepalive_time does nothing beside the group's keepalive off"},
+		{&Transport{KeepaliveRequests: 1}, "keepalive_requests does nothing beside the group's keepalive off"},
+	} {
+		err := provisioned(t, tt.tr).Bind(newStore(t), group)
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("Bind() = %v, want %q", err, tt.want)
+		}
+	}
+}
+
 func TestCleanupEndsLocalConnectionsAndLeavesSharedOnes(t *testing.T) {
 	s := rawTCP(t, answering(okEmpty))
 	store, n := newStore(t), 8

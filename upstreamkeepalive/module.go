@@ -127,6 +127,7 @@ type Transport struct {
 	cache         *cache
 	clients       cancelwatch.Watch // of RoundTrip
 	bound         bool              // cache is the group's
+	groupOff      bool              // the group keeps no connections
 	left          bool              // cache is used no more, except by requests
 	plain, secure *identity
 }
@@ -288,6 +289,10 @@ const storeKey = "upstreamkeepalive"
 // Bind implements exchange.Binder. The group has one cache, whose limit is for
 // all its handlers, as in nginx; local only says who may take a connection.
 func (t *Transport) Bind(store exchange.Store, settings exchange.Keepalive) error {
+	t.groupOff = settings.Connections != nil && *settings.Connections == 0
+	if _, err := t.checkKeepalive(); err != nil {
+		return fmt.Errorf("upstream_keepalive: %w", err)
+	}
 	ca, ok := store.Shared(storeKey, func() io.Closer { return newCache() }).(*cache)
 	if !ok {
 		return fmt.Errorf("upstream_keepalive: the group keeps something else under %q", storeKey)

@@ -9,16 +9,22 @@ import (
 )
 
 // ClosesEach names the option by which each connection serves one request,
-// whatever the group says; it is empty if there is none.
+// here or, once t is bound, in the group; it is empty if there is none.
 func (t *Transport) ClosesEach() string {
 	switch {
 	case t.Keepalive != nil && *t.Keepalive == 0:
 		return "keepalive off"
 	case t.ProxyProtocol != "":
 		return "proxy_protocol"
+	case t.Keepalive == nil && t.groupOff:
+		return "the group's keepalive off"
 	}
 	return ""
 }
+
+// GroupKeepsNone tells t, while a Caddyfile is adapted, that the group it will work
+// for keeps no connections. Bind finds out by itself.
+func (t *Transport) GroupKeepsNone() { t.groupOff = true }
 
 // Check finds options that would do nothing beside others, and names one of
 // them as it is called in a Caddyfile.
@@ -36,7 +42,7 @@ func (t *Transport) checkKeepalive() (option string, err error) {
 	switch {
 	case why == "":
 		return "", nil
-	case t.KeepaliveLocal && *t.Keepalive == 0:
+	case t.KeepaliveLocal && t.Keepalive != nil && *t.Keepalive == 0:
 		return "keepalive", errors.New("keepalive 0 keeps nothing: leave local out")
 	case t.KeepaliveRequests != 0:
 		option = "keepalive_requests"

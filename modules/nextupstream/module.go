@@ -303,8 +303,19 @@ func (t *Transport) BindGroup(b upstream.Binding) error {
 	if t.KeepaliveStale != "" {
 		t.staleFails = t.KeepaliveStale == "fail"
 	}
-	if binder, ok := t.Inner.(exchange.Binder); ok {
-		return binder.Bind(b.Store, b.Keepalive)
+	binder, ok := t.Inner.(exchange.Binder)
+	if !ok {
+		b.WarnKeepalive(upstream.TransportName(t.Inner))
+		return nil
+	}
+	if err := binder.Bind(b.Store, b.Keepalive); err != nil {
+		return err
+	}
+	if _, err := t.Check(); err != nil { // beside what the group says
+		return err
+	}
+	if why := closesEach(t.Inner); why == "proxy_protocol" {
+		b.WarnKeepalive(why)
 	}
 	return nil
 }

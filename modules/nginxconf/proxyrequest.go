@@ -27,6 +27,7 @@ func (a *adapter) innermost(s *scope, l *nginxhttp.Location, p *proxyPass, t *ta
 		return nil, err
 	}
 	if p.grpc {
+		a.warnGRPCKeepalive(t.group)
 		r := &nginxhttp.GRPC{Message: message, HTTPTransport: grpcTransport(s)}
 		r.TLS = tls
 		return caddyconfig.JSONModuleObject(r, "protocol", "nginx_grpc", nil), nil

@@ -26,6 +26,7 @@ type group struct {
 	id     string // its name in Caddy
 	config *upstream.Group
 	scope  *scope // of an upstream block
+	warned bool   // of keepalive beside grpc_pass
 }
 
 var notInIDs = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
@@ -131,6 +132,21 @@ func (a *adapter) warnMootKeepalive(d *dir) {
 			if len(sub.args) == 2 {
 				a.warn(sub, "%s does nothing: this block keeps no connections to its servers", sub.args[1])
 			}
+		}
+	}
+}
+
+// warnGRPCKeepalive warns of what an upstream block says of connections where it is
+// used by grpc_pass.
+func (a *adapter) warnGRPCKeepalive(g *group) {
+	if g.warned || g.scope == nil {
+		return
+	}
+	g.warned = true
+	for _, sub := range g.at.block {
+		switch sub.name {
+		case "keepalive", "keepalive_requests", "keepalive_time", "keepalive_timeout":
+			a.warn(sub, "it does nothing for grpc_pass: over HTTP/2 one connection to each server is kept")
 		}
 	}
 }

@@ -42,11 +42,15 @@ type Front interface {
 
 // Binding is what a Front is told of its group.
 type Binding struct {
+	// Group is the name of the group, or of the list of servers.
+	Group     string
 	Store     exchange.Store
 	Keepalive exchange.Keepalive
 	// StaleFails is the group's `keepalive_stale fail`.
 	StaleFails bool
 	Logger     *zap.Logger
+
+	says bool // the group says something of keepalive
 }
 
 // Current returns the walk of the request that a Front is given, and its
@@ -139,6 +143,7 @@ func (s *selector) attach(ctx caddy.Context, h *reverseproxy.Handler, k *Keepali
 	if front, ok := h.Transport.(Front); ok {
 		s.front, s.tries = front, front.SessionTries()
 		return front.BindGroup(Binding{
+			Group: s.runtime.key.name, says: k != nil,
 			Store: s.runtime, Keepalive: k.settings(), StaleFails: k != nil && k.Stale == "fail", Logger: s.logger,
 		})
 	}
@@ -148,6 +153,9 @@ func (s *selector) attach(ctx caddy.Context, h *reverseproxy.Handler, k *Keepali
 			return err
 		}
 		h.Transport = t
+	}
+	if k != nil {
+		warnKeepalive(s.logger, s.runtime.key.name, TransportName(h.Transport)+" without next_upstream")
 	}
 	h.Transport = newObserver(h.Transport)
 	return nil

@@ -48,6 +48,9 @@ func (s *Source) Provision(ctx caddy.Context) error {
 			return err
 		}
 	}
+	if g.Keepalive != nil {
+		warnKeepalive(ctx.Logger(&App{}), s.Group, "dynamic upstream")
+	}
 	s.runtime, err = acquire(runtimeKey{name: s.Group})
 	return err
 }

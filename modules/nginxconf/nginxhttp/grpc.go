@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/caddy-upstream/caddy-upstream/internal/clienttls"
+	"github.com/caddy-upstream/caddy-upstream/internal/exchange"
 )
 
 func init() { caddy.RegisterModule(new(GRPC)) }
@@ -77,6 +78,10 @@ func (t *GRPC) provisionTLS(ctx caddy.Context) (err error) {
 // ServerTLS implements clienttls.User.
 func (t *GRPC) ServerTLS() (c *clienttls.Client, known bool) { return t.client, true }
 
+// Bind implements exchange.Binder. A connection over HTTP/2 to each server is kept
+// in any case; the adapter warns of settings that say otherwise.
+func (*GRPC) Bind(exchange.Store, exchange.Keepalive) error { return nil }
+
 // RequestHeaderOps implements reverseproxy.RequestHeaderOpsTransport.
 func (*GRPC) RequestHeaderOps() *headers.HeaderOps { return nil }
 
@@ -105,4 +110,5 @@ var (
 	_ http.RoundTripper  = (*GRPC)(nil)
 	_ caddy.CleanerUpper = (*GRPC)(nil)
 	_ clienttls.User     = (*GRPC)(nil)
+	_ exchange.Binder    = (*GRPC)(nil)
 )
