@@ -37,11 +37,11 @@ var (
 // divider stands between the Caddyfile of a golden file and what it gives.
 const divider = "----------\n"
 
-// golden is a file of testdata: a Caddyfile, and the JSON that it adapts to or
-// the error for which it is rejected. Rejected ones begin with `error_`.
+// golden is a file of testdata: a Caddyfile, and the JSON that it adapts to; or
+// the error for which it is rejected, if the name begins with `error_`; or that of
+// loading what it adapts to, with `load_error_`.
 type golden struct {
 	path, input, want string
-	rejected          bool
 }
 
 func readGolden(t *testing.T, path string) *golden {
@@ -54,8 +54,10 @@ func readGolden(t *testing.T, path string) *golden {
 	if !ok {
 		t.Fatalf("there is no line of ten dashes in %s", path)
 	}
-	return &golden{path, input, want, strings.HasPrefix(filepath.Base(path), "error_")}
+	return &golden{path, input, want}
 }
+
+func (g *golden) is(prefix string) bool { return strings.HasPrefix(filepath.Base(g.path), prefix) }
 
 func (g *golden) write(t *testing.T, want string) {
 	t.Helper()
@@ -77,6 +79,8 @@ func adapt(t *testing.T, input string) ([]byte, []caddyconfig.Warning, error) {
 func TestCaddyfilesAdaptAsRecorded(t *testing.T) {
 	t.Setenv("GOLDEN_ADDRESS", "127.0.0.1:9001")
 	t.Setenv("GOLDEN_HOST", "127.0.0.1")
+	dir := certificates(t)
+	t.Setenv("GOLDEN_DIR", dir)
 	paths, err := filepath.Glob(filepath.Join("testdata", "*.caddyfiletest"))
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("found %d golden files: %v", len(paths), err)
@@ -84,16 +88,21 @@ func TestCaddyfilesAdaptAsRecorded(t *testing.T) {
 	for _, path := range paths {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".caddyfiletest"), func(t *testing.T) {
 			g := readGolden(t, path)
-			if g.rejected {
+			switch {
+			case g.is("error_"):
 				g.testRejected(t)
-			} else {
-				g.testAdapted(t)
+			case g.is("load_error_"):
+				g.testNotLoaded(t)
+			default:
+				g.testAdapted(t, dir)
 			}
 		})
 	}
 }
 
-func (g *golden) testAdapted(t *testing.T) {
+// adapted is what a Caddyfile without a mistake of its own adapts to.
+func (g *golden) adapted(t *testing.T) []byte {
+	t.Helper()
 	adapted, warnings, err := adapt(t, g.input)
 	if err != nil {
 		t.Fatalf("Adapt() = %v, want JSON", err)
@@ -105,20 +114,48 @@ func (g *golden) testAdapted(t *testing.T) {
 		}
 		t.Errorf("the adapter warns: %v", w)
 	}
-	var got bytes.Buffer
-	if err := json.Indent(&got, adapted, "", "\t"); err != nil {
+	roundTrip(t, adapted)
+	return adapted
+}
+
+func (g *golden) testAdapted(t *testing.T, dir string) {
+	adapted := g.adapted(t)
+	var b bytes.Buffer
+	if err := json.Indent(&b, adapted, "", "\t"); err != nil {
 		t.Fatal(err)
 	}
-	got.WriteByte('\n')
-	if got.String() != g.want {
+	got := strings.ReplaceAll(b.String()+"\n", dir, "{$GOLDEN_DIR}")
+	if got != g.want {
 		if *update {
-			g.write(t, got.String())
+			g.write(t, got)
 		} else {
-			t.Errorf("Adapt() gives other JSON (-want +got):\n%s", cmp.Diff(g.want, got.String()))
+			t.Errorf("Adapt() gives other JSON (-want +got):\n%s", cmp.Diff(g.want, got))
 		}
 	}
-	roundTrip(t, adapted)
-	provision(t, adapted)
+	if !strings.Contains(g.input, "tls_client_auth client.example.com") { // Caddy would ask for the certificate
+		provision(t, adapted)
+	}
+}
+
+// testNotLoaded is for mistakes that no part of a Caddyfile shows alone, where Caddy
+// calls nothing of ours with all of it.
+func (g *golden) testNotLoaded(t *testing.T) {
+	err := load(g.adapted(t))
+	if err != nil && *updateErrors && err.Error()+"\n" != g.want {
+		t.Logf("was: %snow: %v", g.want, err)
+		g.write(t, err.Error()+"\n")
+		return
+	}
+	want := strings.TrimSuffix(g.want, "\n")
+	switch {
+	case err == nil:
+		t.Errorf("Validate() finds nothing, want the error %s", want)
+	case err.Error() != want:
+		t.Errorf("Validate() = %v\nwant %s", err, want)
+	case strings.Contains(want, "\n"):
+		t.Errorf("the error has more than one line: %s", want)
+	}
+	nothingHeld(t)
 }
 
 // position is where an error says that the mistake is.
@@ -151,6 +188,11 @@ func provision(t *testing.T, adapted []byte) {
 	if err := load(adapted); err != nil {
 		t.Errorf("Validate() = %v", err)
 	}
+	nothingHeld(t)
+}
+
+func nothingHeld(t *testing.T) {
+	t.Helper()
 	for _, held := range append(pools.Held(), proxyHosts(t)...) {
 		t.Errorf("still held after cleanup: %s", held)
 	}

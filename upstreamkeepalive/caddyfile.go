@@ -193,11 +193,7 @@ func clientAuth(c *TLS) cfg.Setter {
 
 func trustPool(c *TLS) cfg.Setter {
 	return func(d *caddyfile.Dispenser) error {
-		if !d.NextArg() {
-			return d.Err("tls_trust_pool: got 0 arguments, expected the name of a tls.ca_pool.source module, such as file")
-		}
-		name := d.Val()
-		mod, err := caddyfile.UnmarshalModule(d, "tls.ca_pool.source."+name)
+		name, mod, err := cfg.Module(d, "tls_trust_pool", "tls.ca_pool.source", "source of certificates")
 		if err != nil {
 			return err
 		}

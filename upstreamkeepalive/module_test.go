@@ -111,8 +111,8 @@ func TestCaddyfileMistakesAreNamed(t *testing.T) {
 		{"proxy_protocol v1\nkeepalive 5", `keepalive does nothing beside proxy_protocol: each request has its own connection, at Testfile:3`},
 		{"tls_insecure_skip_verify\ntls_crl a.pem", `tls_crl does nothing beside tls_insecure_skip_verify: without verification nothing is checked, at Testfile:3`},
 		{"tls_renegotiation maybe", `tls_renegotiation: unexpected "maybe"`},
-		{"tls_trust_pool", `tls_trust_pool: got 0 arguments, expected the name of a tls.ca_pool.source module`},
-		{"tls_trust_pool nosuch", `nosuch`},
+		{"tls_trust_pool", `tls_trust_pool: the name of the source of certificates is missing: expected `},
+		{"tls_trust_pool nosuch", `tls_trust_pool: unknown source of certificates "nosuch": expected `},
 	} {
 		_, err := parse(tt.in)
 		if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "Testfile:") {
