@@ -17,6 +17,28 @@
 // reverse_proxy knows and makes sense here is passed on to it; what would do
 // nothing is refused with the word to use instead.
 //
+// # Mistakes
+//
+// A mistake is one line with file, line, what was written and what was expected.
+// In proxy_pass, in the global options and within the blocks of our own modules that
+// is always so. In a reverse_proxy written out there is an exception: its lines
+// beside each other. Caddy's directive hands each of its guests (lb_policy, dynamic,
+// transport) the guest's own lines and calls none of our code with the rest of the
+// block, nor with the global options, neither then nor at the end of the adaptation;
+// and the JSON that it makes has no place for positions. So these are found when the
+// configuration is loaded (`caddy adapt --validate` does so, too), in one line that
+// names the option but not its place:
+//
+//   - a group that does not exist, in lb_policy upstream and dynamic upstream;
+//   - lb_retries, lb_try_*, lb_retry_match, request_buffers and passive health checks
+//     beside transport next_upstream, and that transport without a policy of ours;
+//   - addresses (to), dynamic and health checks beside lb_policy upstream;
+//   - a static policy without addresses, or with lines for others than those, or with
+//     backups alone;
+//   - settings of keepalive over a group with keepalive off.
+//
+// The golden files testdata/load_error_* hold the texts. proxy_pass has none of these.
+//
 // The global options upstream and stream belong to the packages of those apps,
 // so that builds of one feature have them. This package imports the defaults:
 // smooth round robin, passive health, next_upstream and the keepalive transport.

@@ -274,7 +274,7 @@ func (t *Transport) takeOver(ctx caddy.Context) error {
 		return fmt.Errorf("circuit_breaker does nothing beside next_upstream: use max_fails and fail_timeout of the servers")
 	}
 	if h.HealthChecks != nil && h.HealthChecks.Passive != nil {
-		return fmt.Errorf("passive health checks of reverse_proxy do nothing beside next_upstream: use max_fails and fail_timeout of the servers")
+		return fmt.Errorf("passive health checks (fail_duration, max_fails, unhealthy_*) do nothing beside next_upstream: use max_fails and fail_timeout of the servers")
 	}
 	if h.RequestBuffers != 0 {
 		return fmt.Errorf("request_buffers does nothing beside next_upstream: use request_buffering and request_buffer_size")
@@ -287,8 +287,10 @@ func (t *Transport) takeOver(ctx caddy.Context) error {
 	switch {
 	case lb.Retries != 0:
 		return fmt.Errorf("lb_retries does nothing beside next_upstream: use tries")
-	case lb.TryDuration != 0 || lb.TryInterval != 0:
-		return fmt.Errorf("lb_try_duration and lb_try_interval do nothing beside next_upstream: use timeout")
+	case lb.TryDuration != 0:
+		return fmt.Errorf("lb_try_duration does nothing beside next_upstream: use timeout")
+	case lb.TryInterval != 0:
+		return fmt.Errorf("lb_try_interval does nothing beside next_upstream: there is no wait between tries")
 	case lb.RetryMatchRaw != nil:
 		return fmt.Errorf("lb_retry_match does nothing beside next_upstream: use conditions")
 	}

@@ -122,15 +122,19 @@ func (a *App) group(name string) (*Group, error) {
 	if len(a.Groups) > 0 {
 		known = "known groups: " + strings.Join(slices.Sorted(maps.Keys(a.Groups)), ", ")
 	}
-	return nil, fmt.Errorf("unknown group %q: %s; an address needs a port", name, known)
+	return nil, errUnknownGroup{name, known}
 }
+
+type errUnknownGroup struct{ name, known string }
+
+func (e errUnknownGroup) Error() string { return fmt.Sprintf("unknown group %q: %s", e.name, e.known) }
 
 // groupOf returns a group of the configuration that is being provisioned.
 func groupOf(ctx caddy.Context, name string) (*Group, error) {
 	app, err := ctx.AppIfConfigured("upstream")
 	switch {
 	case errors.Is(err, caddy.ErrNotConfigured):
-		return nil, fmt.Errorf("unknown group %q: the upstream app is not configured; an address needs a port", name)
+		return nil, errUnknownGroup{name, "the upstream app is not configured"}
 	case err != nil:
 		return nil, err
 	}

@@ -65,17 +65,19 @@ func soleSource(h *reverseproxy.Handler, group string) error {
 	what := ""
 	switch {
 	case len(h.Upstreams) > 0:
-		what = "a list of upstreams (to)"
+		what = "a list of upstreams (to) does"
 	case h.DynamicUpstreamsRaw != nil:
-		what = "dynamic upstreams"
+		what = "dynamic upstreams do"
+	case h.HealthChecks != nil && h.HealthChecks.Passive != nil:
+		what = "passive health checks (fail_duration, max_fails, unhealthy_*) do"
 	case h.HealthChecks != nil:
-		what = "health_checks"
+		what = "active health checks (health_uri and other health_*) do"
 	case h.CBRaw != nil:
-		what = "circuit_breaker"
+		what = "circuit_breaker does"
 	default:
 		return nil
 	}
-	return fmt.Errorf("%s beside lb_policy upstream %s does nothing: the group has its own servers and health", what, group)
+	return fmt.Errorf("%s nothing beside lb_policy upstream %s: the group has its own servers and health", what, group)
 }
 
 // Cleanup releases the group.

@@ -50,7 +50,7 @@ func (p *StaticPool) Provision(ctx caddy.Context, kind string, method Method) er
 	case h.DynamicUpstreamsRaw != nil:
 		return fmt.Errorf("policy %s needs a static list of upstreams (to); for servers that change use a group: lb_policy upstream <group>", kind)
 	case len(h.Upstreams) == 0:
-		return fmt.Errorf("policy %s: no upstreams (to)", kind)
+		return fmt.Errorf("policy %s: no upstreams (to): expected the addresses of the servers", kind)
 	}
 	if err := p.settleAddresses(h.Upstreams); err != nil {
 		return err
@@ -160,7 +160,7 @@ func (p *StaticPool) peers(pool reverseproxy.UpstreamPool) ([]peer.Server, error
 	}
 	for _, s := range p.Servers {
 		if used[s.Address] == 0 {
-			return nil, fmt.Errorf("server %s is not in the list of upstreams (to)", s.Address)
+			return nil, fmt.Errorf("server %s is not in the list of upstreams (to): expected one that is, such as %s", s.Address, pool[0].Dial)
 		}
 	}
 	if !primary {

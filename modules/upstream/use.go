@@ -5,6 +5,7 @@ package upstream
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -18,6 +19,9 @@ import (
 // placeholders its sessions have, and tells WarnKey.
 func Use(ctx caddy.Context, name string) (*Runtime, error) {
 	g, err := groupOf(ctx, name)
+	if unknown, ok := errors.AsType[errUnknownGroup](err); ok {
+		return nil, fmt.Errorf("%w; an address needs a port", unknown)
+	}
 	if err != nil {
 		return nil, err
 	}
