@@ -227,12 +227,7 @@ func TestTheLogOfAnUpgradedOrClosedConnectionIsTheSameOnCaddy(t *testing.T) {
 		if _, err := exchangeOnce(front, "GET", "/close", nil, nil); err == nil {
 			t.Error("a response to return 444")
 		}
-		var text []byte
-		testnet.Eventually(t, 30*time.Second, "two lines of the log", func() bool {
-			text, _ = os.ReadFile(log)
-			return lineCount(log) == before+2
-		})
-		lines := strings.Split(strings.TrimSpace(string(text)), "\n")[before:]
+		lines := linesAfter(t, log, before, 2)
 		slices.Sort(lines) // either may come first
 		return append(lines, string(got))
 	})
@@ -241,6 +236,18 @@ func TestTheLogOfAnUpgradedOrClosedConnectionIsTheSameOnCaddy(t *testing.T) {
 func lineCount(file string) int {
 	text, _ := os.ReadFile(file)
 	return strings.Count(string(text), "\n")
+}
+
+// linesAfter returns the n lines of a file behind those that it had before, as
+// soon as they are there.
+func linesAfter(t *testing.T, file string, before, n int) (lines []string) {
+	t.Helper()
+	testnet.Eventually(t, 30*time.Second, fmt.Sprintf("%d lines of the log", n), func() bool {
+		text, _ := os.ReadFile(file)
+		lines = strings.SplitAfter(string(text), "\n")
+		return len(lines) == before+n+1
+	})
+	return lines[before : before+n]
 }
 
 func TestRedirectsOfARequestWithoutAHostNameTheAddress(t *testing.T) {
@@ -273,11 +280,6 @@ func TestARequestThatNoServerBlockSeesIsLogged(t *testing.T) {
 	onBoth(t, conf, func(front, _ string) []string {
 		before := lineCount(log)
 		_, _ = exchangeOnce(front, "GET", "/x", []string{"Host: "}, nil)
-		var text []byte
-		testnet.Eventually(t, 30*time.Second, "a line of the log", func() bool {
-			text, _ = os.ReadFile(log)
-			return lineCount(log) == before+1
-		})
-		return strings.Split(string(text), "\n")[before:]
+		return linesAfter(t, log, before, 1)
 	})
 }

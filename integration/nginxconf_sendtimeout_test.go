@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -73,12 +72,7 @@ func TestALocationGivesUpOnABodyThatDoesNotComeAfterItsTimeout(t *testing.T) {
 				t.Fatalf("the connection ends with %v, %q; want no response", err, got)
 			}
 		}
-		var text []byte
-		testnet.Eventually(t, 30*time.Second, "two lines of the log", func() bool {
-			text, _ = os.ReadFile(log)
-			return lineCount(log) == before+2
-		})
-		lines := strings.Split(string(text), "\n")[before:]
+		lines := linesAfter(t, log, before, 2)
 		slices.Sort(lines) // either may come first
 		return lines
 	})

@@ -242,7 +242,7 @@ func TestStreamGroupsAndAddressesFromPlaceholders(t *testing.T) {
 func TestStreamListensOnRangesUnixSocketsAndIPv6(t *testing.T) {
 	dir := shortDir(t)
 	a := testnet.NewLinesOn(t, func() (net.Listener, error) { return net.Listen("unix", dir+"/backend") }, "")
-	low := twoPorts(t)
+	low := testnet.ReserveTwo(t)
 	p := serveStream(t, group("local", "server unix/"+dir+"/backend"), fmt.Sprintf(`
 		server 127.0.0.1:%d-%d [::1]:%d unix/%s/front {
 			proxy_pass local
@@ -260,21 +260,6 @@ func TestStreamListensOnRangesUnixSocketsAndIPv6(t *testing.T) {
 		t.Errorf("the backend got %d lines, want 4", n)
 	}
 	p.waitConns(4)
-}
-
-// twoPorts is the lower one of two ports that were free a moment ago.
-func twoPorts(t *testing.T) int {
-	t.Helper()
-	for range 100 {
-		low := testnet.Reserve(t).Port
-		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", low+1))
-		if err == nil {
-			ln.Close()
-			return low
-		}
-	}
-	t.Fatal("there are no two free ports side by side")
-	return 0
 }
 
 func TestStreamTLSIsTerminatedAndBegun(t *testing.T) {

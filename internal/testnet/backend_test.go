@@ -224,7 +224,7 @@ func TestUDPPortsAreGivenOnceAndNotByTheSystem(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if port := c.LocalAddr().(*net.UDPAddr).Port; port >= firstUDPPort && port < firstUDPPort+udpPorts {
+		if port := c.LocalAddr().(*net.UDPAddr).Port; port >= firstOwnPort && port < firstOwnPort+ownPorts {
 			t.Fatalf("the system chose port %d, which FreeUDPPort may give", port)
 		}
 	}

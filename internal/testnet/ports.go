@@ -28,7 +28,7 @@ type Reservation struct {
 // Reserve chooses a free port and keeps it until the end of the test.
 func Reserve(t testing.TB) *Reservation {
 	t.Helper()
-	port, release, err := reserve()
+	port, release, err := reserve(0)
 	if err != nil {
 		t.Fatalf("reserving a port: %v", err)
 	}
@@ -38,6 +38,29 @@ func Reserve(t testing.TB) *Reservation {
 
 // Addr is the port with its address.
 func (r *Reservation) Addr() string { return loopback(r.Port) }
+
+// ReserveTwo keeps two ports side by side until the end of the test, and returns
+// the lower one. They are none of those that systems choose by themselves, of
+// which every second may be some connection's.
+func ReserveTwo(t testing.TB) (low int) {
+	t.Helper()
+	for range 1000 {
+		low := firstOwnPort + rand.IntN(ownPorts-1)
+		_, releaseLow, err := reserve(low)
+		if err != nil {
+			continue
+		}
+		_, releaseHigh, err := reserve(low + 1)
+		if err != nil {
+			releaseLow()
+			continue
+		}
+		t.Cleanup(func() { releaseLow(); releaseHigh() })
+		return low
+	}
+	t.Fatal("no two free ports side by side were found")
+	return 0
+}
 
 // RefusedAddr is an address of 127.0.0.1 where connections are refused.
 func RefusedAddr(t testing.TB) string {
@@ -52,7 +75,7 @@ func RefusedAddr(t testing.TB) string {
 func FreeUDPPort(t testing.TB) int {
 	t.Helper()
 	for range 1000 {
-		port := firstUDPPort + rand.IntN(udpPorts)
+		port := firstOwnPort + rand.IntN(ownPorts)
 		if !keepUDPPort(t, port) {
 			continue
 		}
@@ -65,11 +88,11 @@ func FreeUDPPort(t testing.TB) int {
 	return 0
 }
 
-// The ports that FreeUDPPort chooses from lie below those that systems choose
-// from: 32768 and up on Linux, 49152 and up elsewhere.
+// The ports that FreeUDPPort and ReserveTwo choose from lie below those that
+// systems choose from: 32768 and up on Linux, 49152 and up elsewhere.
 const (
-	firstUDPPort = 20000
-	udpPorts     = 12000
+	firstOwnPort = 20000
+	ownPorts     = 12000
 )
 
 var keptUDPPorts sync.Map

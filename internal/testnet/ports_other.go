@@ -7,8 +7,8 @@ package testnet
 
 import "net"
 
-func reserve() (port int, release func(), err error) {
-	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+func reserve(which int) (port int, release func(), err error) {
+	ln, err := net.Listen("tcp4", loopback(which))
 	if err != nil {
 		return 0, nil, err
 	}
