@@ -140,21 +140,7 @@ func (g *golden) testAdapted(t *testing.T, dir string) {
 // testNotLoaded is for mistakes that no part of a Caddyfile shows alone, where Caddy
 // calls nothing of ours with all of it.
 func (g *golden) testNotLoaded(t *testing.T) {
-	err := load(g.adapted(t))
-	if err != nil && *updateErrors && err.Error()+"\n" != g.want {
-		t.Logf("was: %snow: %v", g.want, err)
-		g.write(t, err.Error()+"\n")
-		return
-	}
-	want := strings.TrimSuffix(g.want, "\n")
-	switch {
-	case err == nil:
-		t.Errorf("Validate() finds nothing, want the error %s", want)
-	case err.Error() != want:
-		t.Errorf("Validate() = %v\nwant %s", err, want)
-	case strings.Contains(want, "\n"):
-		t.Errorf("the error has more than one line: %s", want)
-	}
+	g.testError(t, "Validate()", load(g.adapted(t)))
 	nothingHeld(t)
 }
 
@@ -162,22 +148,27 @@ func (g *golden) testNotLoaded(t *testing.T) {
 var position = regexp.MustCompile(`Caddyfile:[1-9][0-9]*`)
 
 func (g *golden) testRejected(t *testing.T) {
-	adapted, _, err := adapt(t, g.input)
-	if err != nil && *updateErrors && err.Error()+"\n" != g.want {
-		t.Logf("was: %snow: %v", g.want, err)
-		g.write(t, err.Error()+"\n")
-		return
+	_, _, err := adapt(t, g.input)
+	g.testError(t, "Adapt()", err)
+	if !position.MatchString(g.want) {
+		t.Errorf("the error does not say where: %s", g.want)
 	}
+}
+
+// testError checks that what was called gave the error of the file, in one line.
+func (g *golden) testError(t *testing.T, called string, err error) {
+	t.Helper()
 	want := strings.TrimSuffix(g.want, "\n")
 	switch {
 	case err == nil:
-		t.Fatalf("Adapt() = %s, want the error %s", adapted, want)
+		t.Errorf("%s finds nothing, want the error %s", called, want)
+	case err.Error() != want && *updateErrors:
+		t.Logf("was: %s\nnow: %v", want, err)
+		g.write(t, err.Error()+"\n")
 	case err.Error() != want:
-		t.Errorf("Adapt() = %v\nwant %s", err, want)
+		t.Errorf("%s = %v\nwant %s", called, err, want)
 	case strings.Contains(want, "\n"):
 		t.Errorf("the error has more than one line: %s", want)
-	case !position.MatchString(want):
-		t.Errorf("the error does not say where: %s", want)
 	}
 }
 
