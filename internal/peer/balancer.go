@@ -61,10 +61,10 @@ func (p *Pass) List() *List { return p.l }
 func (p *Pass) Now() time.Time { return p.now }
 
 // Eligible reports whether x may be picked: it is not down, draining, disabled
-// or full, and this session has not tried it.
+// or full, and the walk has not tried it.
 func (p *Pass) Eligible(x *Peer) bool { return x.eligible && !contains(p.s.tried, x) }
 
-// First reports whether this session has not tried any peer of this list.
+// First reports whether the walk has not tried any peer of this list.
 func (p *Pass) First() bool { return len(p.s.tried) == 0 }
 
 // RoundRobin picks by one pass of smooth weighted round robin over all
