@@ -387,13 +387,12 @@ func TestNginxVectors(t *testing.T) {
 	replayed := 0
 	for i := range vectors {
 		v := &vectors[i]
-		if leftOut[v.Name] == "" {
-			replayed++
+		if why := leftOut[v.Name]; why != "" {
+			t.Logf("left out: %s: %s", v.Name, why)
+			continue
 		}
+		replayed++
 		t.Run(v.Name, func(t *testing.T) {
-			if why := leftOut[v.Name]; why != "" {
-				t.Skip(why)
-			}
 			t.Parallel()
 			v.replay(t)
 		})
