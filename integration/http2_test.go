@@ -180,10 +180,16 @@ func TestAClientThatLeavesResetsTheStreamToAnHTTP2Backend(t *testing.T) {
 		entered <- struct{}{}
 		<-r.Context().Done()
 	})
-	p := serve(t, group("app", backend), "\tproxy_pass h2c://app")
+	serve(t, group("app", backend), "\tproxy_pass h2c://app").leaveAfter(entered)
+}
+
+// leaveAfter is a client that asks, and leaves when the server has entered; the
+// slot is given back.
+func (p *proxy) leaveAfter(entered <-chan struct{}) {
+	p.t.Helper()
 	c := p.dial()
 	if err := c.Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
-		t.Fatal(err)
+		p.t.Fatal(err)
 	}
 	<-entered
 	p.waitConns(1)

@@ -216,14 +216,7 @@ func TestAClientThatLeavesResetsTheStreamToAnHTTP3Backend(t *testing.T) {
 		left <- struct{}{}
 	})
 	p := serve(t, group("app", addr), "\tproxy_pass https://app "+ca.overHTTP3(""))
-	c := p.dial()
-	if err := c.Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	<-entered
-	p.waitConns(1)
-	c.Close()
-	p.waitConns(0)
+	p.leaveAfter(entered)
 	<-left
 	if s := p.servers("app")[0].State; s.State != "up" || s.Failures != 0 {
 		t.Errorf("state %+v, want up without failures", s)
