@@ -112,6 +112,7 @@ func (s *scripted) serve(label string, n int, c net.Conn, r *bufio.Reader) {
 	s.open[id] = true
 	s.mu.Unlock()
 	defer func() {
+		_ = c.Close() // first: what openNow says is what a client finds
 		s.mu.Lock()
 		delete(s.open, id)
 		s.mu.Unlock()
