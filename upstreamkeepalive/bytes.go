@@ -3,6 +3,8 @@
 
 package upstreamkeepalive
 
+import "strings"
+
 // Classes of bytes, RFC 9110 and 9112.
 const (
 	tokenByte  uint8 = 1 << iota
@@ -10,6 +12,8 @@ const (
 	targetByte       // may stand in a request target
 	answerByte       // may stand in a header value or reason that a server sends
 	digitByte
+	upperByte
+	lowerByte
 )
 
 var class = func() (t [256]uint8) {
@@ -18,8 +22,10 @@ var class = func() (t [256]uint8) {
 		switch {
 		case '0' <= b && b <= '9':
 			t[i] |= tokenByte | digitByte
-		case 'a' <= b && b <= 'z', 'A' <= b && b <= 'Z':
-			t[i] |= tokenByte
+		case 'a' <= b && b <= 'z':
+			t[i] |= tokenByte | lowerByte
+		case 'A' <= b && b <= 'Z':
+			t[i] |= tokenByte | upperByte
 		}
 		if b == '\t' || b >= ' ' && b != 0x7f {
 			t[i] |= valueByte
@@ -50,3 +56,8 @@ func all(s string, want uint8) bool {
 func isToken(s string) bool      { return s != "" && all(s, tokenByte) }
 func isFieldValue(s string) bool { return all(s, valueByte) }
 func isTarget(s string) bool     { return all(s, targetByte) }
+
+// isAnswerText is all(s, answerByte) for a part of a line, which has no '\n'.
+func isAnswerText(s string) bool {
+	return strings.IndexByte(s, 0) < 0 && strings.IndexByte(s, '\r') < 0
+}

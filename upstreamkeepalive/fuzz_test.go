@@ -37,7 +37,7 @@ func answered(t *Transport, req *http.Request, answer []byte) (*http.Response, *
 	t.cache.opened(c, &key{network: "tcp", address: "x", identity: t.plain})
 	x := &trip{t: t, a: new(exchange.Attempt), req: req, buf: newBuffer()}
 	x.a.Start = time.Now()
-	if e := x.over(c, false); e != nil {
+	if e := x.over(c, false, time.Now()); e != nil {
 		return nil, e, c
 	}
 	return &x.resp, nil, c

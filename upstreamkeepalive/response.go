@@ -46,6 +46,8 @@ type head struct {
 	length  int64       // Content-Length, -1 without
 	chunked bool
 	close   bool // the server says that it closes
+	// lengths has the bit of each length, modulo 64, that a name so far has.
+	lengths uint64
 }
 
 // headEnd finds the empty line that ends a header block, from scan on, which is
@@ -65,8 +67,9 @@ func headEnd(b []byte, scan int) (with, without, next int) {
 }
 
 // parseHead parses a header block without its final empty line. All strings of
-// the result are parts of block or constants.
-func parseHead(block string) (h head, err error) {
+// the result are parts of block or constants. The values stand in room, if there
+// is enough.
+func parseHead(block string, room []string) (h head, err error) {
 	h.length = -1
 	line, rest := cutLine(block)
 	if err = h.statusLine(line); err != nil {
@@ -74,7 +77,10 @@ func parseHead(block string) (h head, err error) {
 	}
 	n := strings.Count(rest, "\n")
 	h.header = make(http.Header, n)
-	values := make([]string, n)
+	values := room
+	if n > len(room) {
+		values = make([]string, n)
+	}
 	for i := 0; rest != ""; i++ {
 		line, rest = cutLine(rest)
 		name, value, err := fieldLine(line)
@@ -120,7 +126,7 @@ func (h *head) statusLine(s string) error {
 	if class[m]&digitByte == 0 || s[len("HTTP/1.1")] != ' ' || !all(code[:3], digitByte) {
 		return errStatusLine
 	}
-	if len(code) > 3 && code[3] != ' ' || !all(code, answerByte) {
+	if len(code) > 3 && code[3] != ' ' || !isAnswerText(code) {
 		return errStatusLine
 	}
 	h.minor = int(m - '0')
@@ -135,8 +141,16 @@ func (h *head) statusLine(s string) error {
 // fieldLine splits a header line. There is no white space before the colon and
 // no folding: both are how two readers see two different messages.
 func fieldLine(s string) (name, value string, err error) {
-	i := 0
-	for i < len(s) && class[s[i]]&tokenByte != 0 {
+	i, wrong, other := 0, uint8(0), lowerByte
+	for i < len(s) {
+		c := class[s[i]]
+		if c&tokenByte == 0 {
+			break
+		}
+		wrong |= c & other
+		if other = upperByte; s[i] == '-' {
+			other = lowerByte
+		}
 		i++
 	}
 	if i == 0 || i == len(s) || s[i] != ':' {
@@ -146,10 +160,13 @@ func fieldLine(s string) (name, value string, err error) {
 		return "", "", errFieldLine
 	}
 	value = trim(s[i+1:])
-	if !all(value, answerByte) {
+	if !isAnswerText(value) {
 		return "", "", errFieldLine
 	}
-	return canonical(s[:i]), value, nil
+	if name = s[:i]; wrong != 0 {
+		name = canonical(name)
+	}
+	return name, value, nil
 }
 
 func trim(s string) string {
@@ -185,9 +202,13 @@ func (h *head) field(name string, v []string) error {
 	case "Connection":
 		h.close = h.close || httpguts.HeaderValuesContainsToken(v, "close")
 	}
-	if old := h.header[name]; old != nil {
-		v = append(old, v[0])
+	bit := uint64(1) << (len(name) & 63)
+	if h.lengths&bit != 0 { // there may have been one of this name
+		if old := h.header[name]; old != nil {
+			v = append(old, v[0])
+		}
 	}
+	h.lengths |= bit
 	h.header[name] = v
 	return nil
 }

@@ -34,8 +34,9 @@ type trip struct {
 	wrote bool    // some of the request may have reached the server
 	heard bool    // some of a response has been received
 
-	resp http.Response
-	in   incoming
+	resp   http.Response
+	values [6]string // of the response's header, if they are few
+	in     incoming
 
 	// state tells Abort what to do; ended guards the end.
 	state atomic.Int32
@@ -90,12 +91,13 @@ func (x *trip) attempt() *exchange.Error {
 		return &exchange.Error{Kind: exchange.Refused, Op: "write request", Status: refused.status, Err: refused.err}
 	}
 	small := x.plan.framing == fixedLength && x.req.ContentLength <= smallBody
+	now := time.Now()
 	if x.a.Start.IsZero() {
-		x.a.Start = time.Now()
+		x.a.Start = now
 	}
 	c, reused := x.dialed(&g), false
 	if c == nil {
-		c = x.t.idle(&g.key, x.a.Start)
+		c = x.t.idle(&g.key, now)
 		reused = c != nil
 	}
 	for {
@@ -104,6 +106,7 @@ func (x *trip) attempt() *exchange.Error {
 			if c, e = x.t.open(x, &g); e != nil {
 				return e
 			}
+			now = time.Now()
 		}
 		// Not before: after a connect error the body is still whole for the
 		// next server.
@@ -112,8 +115,9 @@ func (x *trip) attempt() *exchange.Error {
 				c.closeNow()
 				return &exchange.Error{Kind: exchange.ClientBody, Op: "write request", Err: err}
 			}
+			now = time.Now()
 		}
-		e := x.over(c, reused)
+		e := x.over(c, reused, now)
 		if e == nil || !reused || !x.repeat(e) {
 			return e
 		}
@@ -122,7 +126,7 @@ func (x *trip) attempt() *exchange.Error {
 }
 
 // over sends the request over c and reads the response's header.
-func (x *trip) over(c *conn, reused bool) *exchange.Error {
+func (x *trip) over(c *conn, reused bool, now time.Time) *exchange.Error {
 	x.c, x.a.Reused = c, reused
 	x.wrote, x.heard = false, false
 	x.state.Store(inTrip)
@@ -130,7 +134,6 @@ func (x *trip) over(c *conn, reused bool) *exchange.Error {
 		c.closeNow()
 		return x.gone("send request")
 	}
-	now := time.Now()
 	x.a.Connected(now)
 	if x.a.Race != nil {
 		x.a.Race.Connected(x.a)
@@ -226,7 +229,7 @@ func (x *trip) readHead(first bool) (head, error) {
 		if err != nil {
 			return head{}, err
 		}
-		h, err := parseHead(block)
+		h, err := parseHead(block, x.values[:])
 		if err != nil {
 			return head{}, err
 		}

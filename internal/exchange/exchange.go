@@ -56,6 +56,9 @@ type Attempt struct {
 	// return of Exchange and the first use of the response's body.
 	NoReuse bool
 
+	// Reused reports that the request went over a cached connection.
+	Reused bool
+
 	// ServerName is the name that the server's certificate must be for, where
 	// the transport's configuration does not say. Empty: the host of the address.
 	ServerName string
@@ -77,14 +80,12 @@ type Attempt struct {
 	sent     atomic.Int64
 	received atomic.Int64
 	head     atomic.Int64 // of received, that in front of the body
-	body     atomic.Bool  // some of it has been read
-
-	// Reused reports that the request went over a cached connection.
-	Reused bool
 
 	mu      sync.Mutex // guards the two below
 	target  Aborter
 	aborted bool
+
+	body atomic.Bool // some of it has been read
 }
 
 // Ender is told of the end of an exchange. err is nil after a complete

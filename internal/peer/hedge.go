@@ -16,7 +16,7 @@ func (s *Session) Hedge(slow *Lease, now time.Time) (*Lease, error) {
 	g, p := s.group, slow.peer
 	g.mu.Lock()
 	defer g.unlockAt(now)
-	if g.single != nil || s.tries-s.hedging < 2 {
+	if g.single != nil || s.tries-int(s.hedging) < 2 {
 		return nil, ErrNoPeers
 	}
 	g.advanceLocked(now)
@@ -30,7 +30,7 @@ func (s *Session) Hedge(slow *Lease, now time.Time) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.TriesLeft = s.tries - s.hedging - 2
+	l.TriesLeft = s.tries - int(s.hedging) - 2
 	s.parkLocked(slow)
 	return l, nil
 }

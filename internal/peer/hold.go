@@ -25,7 +25,6 @@ type holders struct {
 type holding struct {
 	newer, older *Lease
 	by           Aborter // nil: not in the list
-	session      bool
 }
 
 // Hold says how the lease can be ended early: a is aborted when the time of its
@@ -40,7 +39,7 @@ func (l *Lease) Hold(a Aborter, session bool) {
 		h.mu.Unlock()
 		return
 	}
-	l.hold = holding{older: h.last, by: a, session: session}
+	l.hold, l.ofSession = holding{older: h.last, by: a}, session
 	if h.last != nil {
 		h.last.hold.newer = l
 	}
@@ -77,7 +76,7 @@ func (h *holders) list(sessions bool) (out []Aborter) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for l := h.last; l != nil; l = l.hold.older {
-		if l.hold.session || !sessions {
+		if l.ofSession || !sessions {
 			out = append(out, l.hold.by)
 		}
 	}

@@ -21,13 +21,15 @@ type Lease struct {
 	// Reason is the condition that Failed stands for; set before Done.
 	Reason Conditions
 
+	hedged    bool // parked; guarded by the group's lock
+	counted   bool // in Group.active
+	retry     bool // in Group.retrying
+	ofSession bool // what holds it is a stream session; guarded by the holders' lock
+
 	session  *Session
 	peer     *Peer
 	observer Observer
 	times    [metrics]time.Duration // guarded by the group's lock
-	hedged   bool                   // parked; guarded by the group's lock
-	counted  bool                   // in Group.active
-	retry    bool                   // in Group.retrying
 	done     atomic.Bool
 	held     atomic.Bool // it may be in the list of the peer's holders
 	hold     holding     // guarded by the holders' lock

@@ -20,6 +20,7 @@ type List struct {
 	balancer Balancer
 	hinter   Hinter   // the balancer, if it is one
 	observer Observer // the balancer, if it is one
+	pass     Pass     // what the balancer sees, for the length of a pick
 
 	eligible int   // peers that may be picked
 	up       int   // peers that are up, full ones included
@@ -206,8 +207,9 @@ func (l *List) pick(s *Session, now time.Time) *Peer {
 	if s.opts.Hint != "" {
 		if p := l.hinted(s, now); p != nil {
 			if l.hinter != nil {
-				s.pass = Pass{s: s, l: l, now: now}
-				l.hinter.Hinted(&s.pass, p)
+				l.pass = Pass{s: s, l: l, now: now}
+				l.hinter.Hinted(&l.pass, p)
+				l.pass.s = nil
 			}
 			return p
 		}
@@ -215,8 +217,10 @@ func (l *List) pick(s *Session, now time.Time) *Peer {
 	if l.eligible == 0 {
 		return nil
 	}
-	s.pass = Pass{s: s, l: l, now: now}
-	return l.balancer.Pick(&s.pass)
+	l.pass = Pass{s: s, l: l, now: now}
+	p := l.balancer.Pick(&l.pass)
+	l.pass.s = nil
+	return p
 }
 
 func contains(peers []*Peer, p *Peer) bool {

@@ -131,5 +131,5 @@ func (s *Session) left(own int64) int {
 	if !s.group.mayRetryLocked(own) {
 		return 0
 	}
-	return s.tries - s.hedging
+	return s.tries - int(s.hedging)
 }

@@ -42,14 +42,13 @@ type Session struct {
 	opts    SessionOptions
 	started time.Time // of the first try
 	tries   int       // left; guarded by the group's lock
+	hedging int32     // leases that are parked; guarded by the group's lock
 	picked  bool      // has had a peer
 	backup  bool      // walks the backup list
-	hedging int       // leases that are parked; guarded by the group's lock
 	tried   []*Peer
 	state   [4]uint64
-	pass    Pass
 
-	firstTried [4]*Peer
+	firstTried [2]*Peer
 	firstLease Lease
 }
 

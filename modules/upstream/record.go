@@ -19,11 +19,9 @@ import (
 // the access log. Values are formatted as nginx prints them, when asked for:
 // the tries of a walk divided by ", ", walks by " : ".
 type Record struct {
-	current *Walk
-	walks   []*Walk
+	current *Walk // the latest
 	tries   []*Try
-	first   [1]*Walk
-	firsts  [2]*Try
+	first   [1]*Try
 }
 
 // recordOf returns the request's record, nil before the first walk.
@@ -33,16 +31,12 @@ func recordOf(ctx context.Context) *Record {
 }
 
 func (r *Record) add(w *Walk) {
-	if r.walks == nil {
-		r.walks = r.first[:0]
-	}
-	r.walks = append(r.walks, w)
-	r.current = w
+	w.earlier, r.current = r.current, w
 }
 
 func (r *Record) addTry(t *Try) {
 	if r.tries == nil {
-		r.tries = r.firsts[:0]
+		r.tries = r.first[:0]
 	}
 	r.tries = append(r.tries, t)
 }
@@ -124,14 +118,11 @@ func (r *Record) placeholder(key string) (any, bool) {
 }
 
 func (r *Record) names() string {
-	var b strings.Builder
-	for i, w := range r.walks {
-		if i > 0 {
-			b.WriteString(" : ")
-		}
-		b.WriteString(w.Session.Group().Name())
+	s := r.current.Session.Group().Name()
+	for w := r.current.earlier; w != nil; w = w.earlier {
+		s = w.Session.Group().Name() + " : " + s
 	}
-	return b.String()
+	return s
 }
 
 func (r *Record) list(format func(*Try) string) string {

@@ -32,7 +32,8 @@ type Walk struct {
 	// Extra belongs to the transport; it is released when the walk ends.
 	Extra Releaser
 
-	record *Record
+	record  *Record
+	earlier *Walk // of the same request, by another handler
 	// affinity, nil without sticky, binds the client to latest, the server of
 	// the last try that had one, by a cookie in writer's header.
 	affinity *Affinity
@@ -100,14 +101,17 @@ func currentWalk(ctx context.Context) *Walk {
 
 // walkOf returns the walk that r continues, or begins one.
 func (s *selector) walkOf(rw http.ResponseWriter, r *http.Request) (w *Walk, begun bool) {
-	record := recordOf(r.Context())
+	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
+	record, _ := vars[recordKey].(*Record)
 	if record != nil && record.current.request == r {
 		return record.current, false
 	}
 	w = &Walk{request: r, affinity: s.affinity, writer: rw}
 	if record == nil {
 		record = &w.own
-		caddyhttp.SetVar(r.Context(), recordKey, record)
+		if vars != nil {
+			vars[recordKey] = record
+		}
 		record.publish(r.Context())
 	}
 	w.record = record
@@ -230,8 +234,8 @@ func (w *Walk) AnswerEarly() {
 // Earlier returns the Extra of the latest walk of the same request, by another
 // handler, that had one: what it kept of the request's body, say.
 func (w *Walk) Earlier() Releaser {
-	for i := len(w.record.walks) - 1; i >= 0; i-- {
-		if x := w.record.walks[i]; x != w && x.Extra != nil {
+	for x := w.record.current; x != nil; x = x.earlier {
+		if x != w && x.Extra != nil {
 			return x.Extra
 		}
 	}
