@@ -70,7 +70,8 @@ func newCache() *cache {
 }
 
 // get takes the most recently used live connection for k, nil if there is none.
-func (ca *cache) get(k *key, now time.Time) *conn {
+// With unseen, one that can ask has not been looked at.
+func (ca *cache) get(k *key, now time.Time, unseen bool) *conn {
 	for {
 		ca.mu.Lock()
 		b := ca.buckets[*k]
@@ -85,16 +86,23 @@ func (ca *cache) get(k *key, now time.Time) *conn {
 			b.reused++
 		}
 		ca.mu.Unlock()
-		if fresh && c.silent() {
+		switch {
+		case !fresh:
+			c.close()
+		case unseen && c.asks() || c.silent():
 			return c
+		default:
+			ca.noisy(c)
 		}
-		if fresh {
-			ca.mu.Lock()
-			b.reused--
-			ca.mu.Unlock()
-		}
-		c.close()
 	}
+}
+
+// noisy closes a connection that get took and that could not be used.
+func (ca *cache) noisy(c *conn) {
+	ca.mu.Lock()
+	c.bucket.reused--
+	ca.mu.Unlock()
+	c.close()
 }
 
 // opened enters a new connection, which is in use, and sets its bucket.

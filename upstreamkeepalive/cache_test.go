@@ -90,7 +90,7 @@ func TestTheCacheIsOneListMostRecentFirst(t *testing.T) {
 			switch rapid.IntRange(0, 9).Draw(t, "op") {
 			case 0, 1, 2, 3:
 				want := model.get(keys[k], now)
-				got := ca.get(&keys[k], now)
+				got := ca.get(&keys[k], now, false)
 				if got != want {
 					t.Fatalf("get took another connection than the naive list")
 				}
@@ -197,7 +197,7 @@ func BenchmarkCache(b *testing.B) {
 			b.Run("serial", func(b *testing.B) {
 				b.ReportAllocs()
 				for i := 0; b.Loop(); i++ {
-					ca.put(ca.get(&keys[i%len(keys)], now), l, now)
+					ca.put(ca.get(&keys[i%len(keys)], now, false), l, now)
 				}
 			})
 			b.Run("parallel", func(b *testing.B) {
@@ -205,7 +205,7 @@ func BenchmarkCache(b *testing.B) {
 				b.RunParallel(func(pb *testing.PB) {
 					k := &keys[rand.IntN(len(keys))]
 					for pb.Next() {
-						if c := ca.get(k, now); c != nil {
+						if c := ca.get(k, now, false); c != nil {
 							ca.put(c, l, now)
 						}
 					}

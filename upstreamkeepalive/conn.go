@@ -43,6 +43,8 @@ type conn struct {
 	// rd and wd are the deadlines in force; zero means unknown.
 	rd, wd time.Time
 
+	asker asker
+
 	buf  []byte
 	r, w int // buf[r:w] is received and not yet used
 
@@ -60,6 +62,7 @@ func newConn(raw net.Conn, now time.Time) *conn {
 	c := &conn{raw: raw, nc: raw, fd: -1, created: now, buf: make([]byte, readBuffer)}
 	if sc, ok := raw.(syscall.Conn); ok {
 		if rc, err := sc.SyscallConn(); err == nil {
+			c.asker.socket = rc
 			_ = rc.Control(func(fd uintptr) { c.fd = int(fd) })
 		}
 	}
@@ -155,6 +158,10 @@ func (c *conn) gone() {
 func (c *conn) fill() (int, error) {
 	if c.r == c.w {
 		c.r, c.w = 0, 0
+	}
+	if n, ok, err := c.asker.take(); ok {
+		c.w = n
+		return n, err
 	}
 	if c.w == len(c.buf) {
 		if c.r == 0 {

@@ -38,7 +38,9 @@
 //
 // # The round trip
 //
-// It runs in the caller's goroutine. A body of up to 16 KiB of known length is
+// It runs in the caller's goroutine. Without TLS, a request that is one piece is
+// sent, and its answer waited for, in one operation on the socket; if it has no
+// body, so is the look before it. A body of up to 16 KiB of known length is
 // sent together with the head. For a larger one, or one of unknown length, a
 // second goroutine sends while the first reads, so that an early answer is
 // delivered at once; if it is over before the body has been sent, the

@@ -12,6 +12,10 @@ import (
 	"github.com/caddy-upstream/caddy-upstream/internal/exchange"
 )
 
+// errNoisy: the server has closed the connection, or said something that nobody
+// asked for. Nothing has been sent.
+var errNoisy = errors.New("the connection cannot be used any more")
+
 // connectKind says whose fault a failure to connect is.
 func connectKind(ctx context.Context, err error) exchange.Kind {
 	switch {

@@ -125,11 +125,16 @@ func TestARequestThatMeetsAStaleConnection(t *testing.T) {
 }
 
 func TestAConnectionFoundClosedIsNoFailure(t *testing.T) {
-	for name, last := range map[string]string{"closed": "", "unsolicited bytes": "HTTP/1.1 200 OK\r\n\r\n"} {
-		t.Run(name, func(t *testing.T) {
+	for _, tt := range []struct{ name, last, method string }{
+		{"closed", "", "GET"},
+		{"closed before a body", "", "POST"},
+		{"unsolicited bytes", "HTTP/1.1 200 OK\r\n\r\n", "GET"},
+		{"unsolicited bytes before a body", "HTTP/1.1 200 OK\r\n\r\n", "POST"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
 			did, closed := make(chan bool), make(chan bool)
 			s := rawTCP(t, func(n int, c net.Conn, r *bufio.Reader) {
-				for {
+				for i := 1; ; i++ {
 					req, err := http.ReadRequest(r)
 					if err != nil {
 						return
@@ -137,9 +142,13 @@ func TestAConnectionFoundClosedIsNoFailure(t *testing.T) {
 					_, _ = io.Copy(io.Discard, req.Body)
 					_, _ = io.WriteString(c, okEmpty)
 					if n == 1 {
+						if i > 1 {
+							t.Error("it was sent over the first connection")
+							return
+						}
 						<-did
-						_, _ = io.WriteString(c, last)
-						if last == "" {
+						_, _ = io.WriteString(c, tt.last)
+						if tt.last == "" {
 							c.Close()
 						}
 						close(closed)
@@ -156,9 +165,13 @@ func TestAConnectionFoundClosedIsNoFailure(t *testing.T) {
 				c := tr.cache.recent.first
 				return c == nil || !c.silent()
 			})
-			// A POST is never repeated: it must not be sent there at all.
+			// Neither is repeated: it must not be sent there at all.
+			var body io.Reader
+			if tt.method == "POST" {
+				body = strings.NewReader("x")
+			}
 			a := &exchange.Attempt{StaleFails: true}
-			res, err := tr.Exchange(request(t, "POST", s.Addr(), strings.NewReader("x")), a)
+			res, err := tr.Exchange(request(t, tt.method, s.Addr(), body), a)
 			if err != nil {
 				t.Fatalf("Exchange() = %v", err)
 			}
@@ -166,7 +179,34 @@ func TestAConnectionFoundClosedIsNoFailure(t *testing.T) {
 			if a.Reused {
 				t.Error("the stale connection was used")
 			}
+			if got := tr.ConnStats()[0]; got.Reused != 0 || got.Created != 2 {
+				t.Errorf("%d reused and %d created, want 0 and 2", got.Reused, got.Created)
+			}
 		})
+	}
+}
+
+func TestAHeadThatTheSocketDoesNotTakeAtOnceArrivesWhole(t *testing.T) {
+	got := make(chan int, 1)
+	s := rawTCP(t, func(_ int, c net.Conn, r *bufio.Reader) {
+		req, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		got <- len(req.Header.Get("X-Large"))
+		_, _ = io.WriteString(c, okEmpty)
+	})
+	const size = 32 << 20 // more than the kernel buffers
+	req := request(t, "GET", s.Addr(), nil)
+	req.Header.Set("X-Large", strings.Repeat("x", size))
+	a := new(exchange.Attempt)
+	res, err := provisioned(t, new(Transport)).Exchange(req, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if n := <-got; n != size || a.Sent() < size {
+		t.Errorf("%d bytes of the header arrived and %d were counted, want %d", n, a.Sent(), size)
 	}
 }
 

@@ -264,9 +264,12 @@ func TestTimeouts(t *testing.T) {
 	t.Run("no answer", func(t *testing.T) {
 		s := rawTCP(t, func(_ int, c net.Conn, _ *bufio.Reader) { _, _ = io.Copy(io.Discard, c) })
 		start := time.Now()
-		got, _ := exchangeOnce(t, provisioned(t, quick()), request(t, "GET", s.Addr(), nil))
-		if d := time.Since(start); got.Kind != "timeout" || d < 100*time.Millisecond || d > time.Second {
-			t.Errorf("%+v after %v, want a timeout after 100 ms", got, d)
+		_, err := provisioned(t, quick()).RoundTrip(request(t, "GET", s.Addr(), nil))
+		if d := time.Since(start); !isTimeout(err) || d < 100*time.Millisecond || d > time.Second {
+			t.Errorf("%v after %v, want a timeout after 100 ms", err, d)
+		}
+		if want := "->" + s.Addr().String() + ": i/o timeout"; !strings.HasPrefix(err.Error(), "read header: timeout: read tcp ") || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("the error is %q, want read header: timeout: read tcp ...%s", err, want)
 		}
 	})
 	t.Run("a header that drips is not silent", func(t *testing.T) {

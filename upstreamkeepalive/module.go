@@ -321,12 +321,13 @@ func (t *Transport) Cleanup() error {
 	return nil
 }
 
-// idle returns a kept connection for k, nil if there is none.
-func (t *Transport) idle(k *key, now time.Time) *conn {
+// idle returns a kept connection for k, nil if there is none. With unseen, one
+// that can ask has not been looked at.
+func (t *Transport) idle(k *key, now time.Time, unseen bool) *conn {
 	if t.limits.connections == 0 {
 		return nil
 	}
-	return t.cache.get(k, now)
+	return t.cache.get(k, now, unseen)
 }
 
 // keep puts c into the cache if it may serve another request.

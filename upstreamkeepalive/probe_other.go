@@ -7,6 +7,7 @@ package upstreamkeepalive
 
 import (
 	"os"
+	"syscall"
 	"time"
 )
 
@@ -26,3 +27,12 @@ func (c *conn) silent() bool {
 type prober struct{}
 
 func (*prober) noisy([]watched, func(int)) {}
+
+// asker: nothing is asked without net.Conn.
+type asker struct{ socket syscall.RawConn }
+
+func (c *conn) asks() bool { return false }
+
+func (c *conn) ask([]byte, bool) (int, error) { return 0, nil }
+
+func (*asker) take() (int, bool, error) { return 0, false, nil }

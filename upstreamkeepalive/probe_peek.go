@@ -21,3 +21,13 @@ func (c *conn) silent() bool {
 		uintptr(unsafe.Pointer(&b[0])), 1, syscall.MSG_PEEK|syscall.MSG_DONTWAIT, 0, 0)
 	return errno == syscall.EAGAIN
 }
+
+// receive reads what is there. Like silent, it cannot block.
+func receive(fd uintptr, p []byte) (int, error) {
+	n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd,
+		uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), syscall.MSG_DONTWAIT, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}

@@ -28,11 +28,12 @@ type trip struct {
 	req *http.Request
 	c   *conn
 
-	plan  plan
-	buf   *buffer // the request's head, and its body if it is small
-	body  *sender // sends a larger body
-	wrote bool    // some of the request may have reached the server
-	heard bool    // some of a response has been received
+	plan   plan
+	buf    *buffer // the request's head, and its body if it is small
+	body   *sender // sends a larger body
+	unseen bool    // c has not been looked at
+	wrote  bool    // some of the request may have reached the server
+	heard  bool    // some of a response has been received
 
 	resp   http.Response
 	values [6]string // of the response's header, if they are few
@@ -96,8 +97,12 @@ func (x *trip) attempt() *exchange.Error {
 		x.a.Start = now
 	}
 	c, reused := x.dialed(&g), false
+	// A request without a body can be asked, and the answer tells whether the
+	// connection was good. A body is not to be touched before that is known, and
+	// a race is settled when a connection is there.
+	unseen := x.plan.framing == noBody && x.a.Race == nil
 	if c == nil {
-		c = x.t.idle(&g.key, now)
+		c = x.t.idle(&g.key, now, unseen)
 		reused = c != nil
 	}
 	for {
@@ -117,13 +122,24 @@ func (x *trip) attempt() *exchange.Error {
 			}
 			now = time.Now()
 		}
+		x.unseen = unseen && reused && c.asks()
 		e := x.over(c, reused, now)
-		if e == nil || !reused || !x.repeat(e) {
+		switch {
+		case e == noise:
+			x.t.cache.noisy(c)
+			now = time.Now()
+			c = x.t.idle(&g.key, now, unseen)
+			reused = c != nil
+		case e == nil || !reused || !x.repeat(e):
 			return e
+		default:
+			c, reused = nil, false
 		}
-		c, reused = nil, false
 	}
 }
+
+// noise is what over returns for errNoisy: another connection has to be taken.
+var noise = &exchange.Error{Kind: exchange.Failed, Op: "send request", Err: errNoisy}
 
 // over sends the request over c and reads the response's header.
 func (x *trip) over(c *conn, reused bool, now time.Time) *exchange.Error {
@@ -141,6 +157,12 @@ func (x *trip) over(c *conn, reused bool, now time.Time) *exchange.Error {
 	c.requests++
 	c.deadlines(now, x.t.sendTimeout, x.t.readTimeout)
 	werr := x.send()
+	if werr == errNoisy {
+		if x.a.Detach() {
+			return x.fail("send request", werr)
+		}
+		return noise
+	}
 	if werr != nil && !worthReading(werr) {
 		return x.fail("send request", werr)
 	}
@@ -163,16 +185,28 @@ func (x *trip) send() error {
 	if x.plan.framing != noBody && x.body == nil && !x.buf.whole {
 		return x.startBody()
 	}
-	return x.write(x.c, x.buf.b)
+	rest := x.buf.b
+	if x.c.asks() {
+		n, err := x.c.ask(rest, x.unseen)
+		x.sent(n)
+		if rest = rest[n:]; len(rest) == 0 || err != nil {
+			return err
+		}
+	}
+	return x.write(x.c, rest)
 }
 
 func (x *trip) write(c *conn, p []byte) error {
 	n, err := c.nc.Write(p)
+	x.sent(n)
+	return err
+}
+
+func (x *trip) sent(n int) {
 	if n > 0 {
 		x.wrote = true
 		x.a.AddSent(int64(n))
 	}
-	return err
 }
 
 // fail ends the try with an error. The connection is closed.
