@@ -58,13 +58,26 @@ func TestTableShowsMediansAndRatiosWithinRounds(t *testing.T) {
 		at("ours", 2, 100, 0.1), at("stock", 2, 100, 0.1),
 	})
 	for _, want := range []string{
-		"**ka**: 100-byte answers, connections kept alive on both sides (connections: 64, rounds: 3), median (min to max)",
+		"**ka**: 100-byte answers, connections kept alive on both sides (connections: 64, rounds: 3), median (min to max; of ratios its 95 % interval)",
 		"| peer | requests/s | × stock | CPU µs per request | × stock | p50 ms | p99 ms | errors |",
 		"| ours | 300 (100 to 2000) | 2.00 (1.00 to 3.00) | 1000 (100 to 1000) | 0.50 (0.50 to 1.00) | 1.00 (1.00 to 1.00) | 2.00 (2.00 to 2.00) | 0 |",
 		"| stock | 100 (100 to 1000) | 1.00 (1.00 to 1.00) |",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in:\n%s", want, got)
+		}
+	}
+}
+
+// The ranks are those of tables of the binomial distribution.
+func TestIntervalsOfMedians(t *testing.T) {
+	for n, want := range map[int]string{1: "1.00 (1.00 to 1.00)", 6: "3.50 (1.00 to 6.00)", 10: "5.50 (2.00 to 9.00)", 21: "11.0 (6.00 to 16.0)", 100: "50.5 (40.0 to 61.0)"} {
+		var v []float64
+		for i := range n {
+			v = append(v, float64(n-i))
+		}
+		if got := interval(v); got != want {
+			t.Errorf("of 1 to %d: %s, want %s", n, got, want)
 		}
 	}
 }
@@ -109,7 +122,7 @@ func TestLoadsReportARefusedPeer(t *testing.T) {
 }
 
 func TestBadCommandLinesAreRefused(t *testing.T) {
-	for _, args := range [][]string{{"-modes", "nonsense"}, {"-conns", "8,x"}, {"-conns", "0"}, {"-rounds", "0"}, {"-tries", "0"}} {
+	for _, args := range [][]string{{"-modes", "nonsense"}, {"-conns", "8,x"}, {"-conns", "0"}, {"-rounds", "0"}, {"-tries", "0"}, {"-fresh", "-1"}} {
 		if _, err := parse(args); err == nil {
 			t.Errorf("%v is accepted", args)
 		}
@@ -121,7 +134,7 @@ func TestARunMeasuresAPeer(t *testing.T) {
 	testnet.Need(t, "wrk")
 	testnet.Need(t, "nginx")
 	err := run(t.Context(), []string{
-		"-modes", "ka,ping,idle", "-peers", "nginx", "-conns", "2", "-rounds", "1",
+		"-modes", "ka,ping,idle", "-peers", "nginx", "-conns", "2", "-rounds", "2", "-fresh", "1",
 		"-duration", "1s", "-warm", "0s", "-tries", "1", "-sessions", "20",
 	})
 	if err != nil {

@@ -30,6 +30,7 @@ type options struct {
 	peers    []string
 	conns    []int // nil: each mode's own
 	rounds   int
+	fresh    int
 	duration time.Duration
 	warm     time.Duration
 	tries    int
@@ -57,6 +58,7 @@ func parse(args []string) (options, error) {
 	fs.StringVar(&peerList, "peers", "", "which proxies, with commas (all that are installed)")
 	fs.StringVar(&connList, "conns", "", "connections at once, with commas (8,64,256 for HTTP, each mode's own for streams)")
 	fs.IntVar(&o.rounds, "rounds", 5, "rounds; each runs every peer once")
+	fs.IntVar(&o.fresh, "fresh", 0, "start the proxies anew after this many rounds (0: never)")
 	fs.DurationVar(&o.duration, "duration", 4*time.Second, "time of one measurement")
 	fs.DurationVar(&o.warm, "warm", time.Second, "time before it that does not count")
 	fs.IntVar(&o.tries, "tries", 3, "measure again, at most this often in all, while something else used over a tenth of a core; the calmest counts")
@@ -82,6 +84,9 @@ func parse(args []string) (options, error) {
 	}
 	if o.rounds < 1 || o.tries < 1 || o.duration <= 0 {
 		return o, errors.New("-rounds, -tries and -duration must be positive")
+	}
+	if o.fresh < 0 {
+		return o, fmt.Errorf("-fresh %d: must not be negative", o.fresh)
 	}
 	return o, nil
 }
@@ -143,6 +148,13 @@ func (b *bench) mode(ctx context.Context, m *mode) error {
 			// Whoever goes first in one round goes last in the next: a machine
 			// that becomes slower or faster favours nobody.
 			order := slices.Clone(peers)
+			if b.fresh > 0 && round > 0 && round%b.fresh == 0 {
+				for _, p := range peers {
+					if err := p.restart(ctx); err != nil {
+						return err
+					}
+				}
+			}
 			if round%2 == 1 {
 				slices.Reverse(order)
 			}

@@ -52,9 +52,7 @@ func (b *bench) ownCPU() float64 {
 // idle opens sessions through a proxy that has just been started and looks at
 // what its memory has gained for each when they have nothing more to do.
 func (b *bench) idle(ctx context.Context, m *mode, p *peer, sessions int) (sample, error) {
-	p.proc.stop()
-	var err error
-	if p.proc, p.ports, err = p.start(ctx); err != nil {
+	if err := p.restart(ctx); err != nil {
 		return sample{}, err
 	}
 	addr := loopback(p.ports[m.front])

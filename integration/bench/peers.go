@@ -187,6 +187,16 @@ func (b *bench) peersOf(m *mode) ([]*peer, error) {
 	return peers, nil
 }
 
+// restart ends the proxy and starts it once more.
+func (p *peer) restart(ctx context.Context) error {
+	p.proc.stop()
+	proc, ports, err := p.start(ctx)
+	if err == nil {
+		p.proc, p.ports = proc, ports
+	}
+	return err
+}
+
 func (b *bench) startPeer(ctx context.Context, name, conf string, program func(context.Context, *bench) (string, error),
 	args func(program, conf string) []string,
 ) (*process, map[string]int, error) {

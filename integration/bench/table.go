@@ -7,6 +7,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -27,11 +28,11 @@ func table(m *mode, conns int, peers []string, samples []sample) string {
 	rounds := len(by[peers[0]])
 	var b strings.Builder
 	if m.name == "idle" {
-		fmt.Fprintf(&b, "\n**%s**: %s (sessions: %d, rounds: %d), median (min to max)\n\n", m.name, m.title, conns, rounds)
+		fmt.Fprintf(&b, "\n**%s**: %s (sessions: %d, rounds: %d), median (min to max; of ratios %s)\n\n", m.name, m.title, conns, rounds, intervalText)
 		memoryRows(&b, peers, refs, by)
 		return b.String()
 	}
-	fmt.Fprintf(&b, "\n**%s**: %s (connections: %d, rounds: %d), median (min to max)\n\n", m.name, m.title, conns, rounds)
+	fmt.Fprintf(&b, "\n**%s**: %s (connections: %d, rounds: %d), median (min to max; of ratios %s)\n\n", m.name, m.title, conns, rounds, intervalText)
 	rateRows(&b, m, peers, refs, by)
 	other := column(samples, func(s sample) float64 { return max(0, 100*s.Other/s.Seconds) })
 	fmt.Fprintf(&b, "\nCPU of anything else on the machine meanwhile: median %.0f %%, at most %.0f %% of one core.\n", median(other), slices.Max(other))
@@ -62,11 +63,11 @@ func rateRows(b *strings.Builder, m *mode, peers, refs []string, by map[string][
 		all := by[name]
 		cells := []string{name, spread(column(all, sample.rate))}
 		for _, r := range refs {
-			cells = append(cells, spread(ratios(all, by[r], sample.rate)))
+			cells = append(cells, interval(ratios(all, by[r], sample.rate)))
 		}
 		cells = append(cells, spread(column(all, func(s sample) float64 { return s.cost() * costScale })))
 		for _, r := range refs {
-			cells = append(cells, spread(ratios(all, by[r], sample.cost)))
+			cells = append(cells, interval(ratios(all, by[r], sample.cost)))
 		}
 		if timed {
 			cells = append(cells,
@@ -91,7 +92,7 @@ func memoryRows(b *strings.Builder, peers, refs []string, by map[string][]sample
 	for _, name := range peers {
 		cells := []string{name, spread(column(by[name], func(s sample) float64 { return s.cost() / 1024 }))}
 		for _, r := range refs {
-			cells = append(cells, spread(ratios(by[name], by[r], sample.cost)))
+			cells = append(cells, interval(ratios(by[name], by[r], sample.cost)))
 		}
 		row(b, cells)
 	}
@@ -138,6 +139,27 @@ func spread(v []float64) string {
 		return "-"
 	}
 	return fmt.Sprintf("%s (%s to %s)", number(median(v)), number(slices.Min(v)), number(slices.Max(v)))
+}
+
+const intervalText = "its 95 % interval"
+
+// interval is median (low to high), between which the median of all possible rounds
+// lies with a probability of 95 %: two of the ordered values, as many of which lie
+// below it as heads fall in as many throws of a coin. Of less than six values it is
+// all of them, and the probability less.
+func interval(v []float64) string {
+	if len(v) == 0 {
+		return "-"
+	}
+	n, low := len(v), -1
+	for p, below := math.Pow(0.5, float64(n)), 0.0; below+p <= 0.025; {
+		below += p // of low+1 heads or less
+		low++
+		p *= float64(n-low) / float64(low+1)
+	}
+	low = max(0, low)
+	v = slices.Sorted(slices.Values(v))
+	return fmt.Sprintf("%s (%s to %s)", number(median(v)), number(v[low]), number(v[n-1-low]))
 }
 
 // number has three significant digits, and no fraction from 100 on.
