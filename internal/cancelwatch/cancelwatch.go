@@ -70,11 +70,12 @@ func (w *Watch) arm() {
 }
 
 // Stop ends the watching. It does nothing for an entry that was never added.
-// Canceled may be running, or about to run.
-func (e *Entry) Stop() {
+// If it reports true, nothing knows of the work any more; otherwise Canceled may be
+// running, or about to run.
+func (e *Entry) Stop() (alone bool) {
 	w := e.watch
 	if w == nil {
-		return
+		return true
 	}
 	w.mu.Lock()
 	e.stopped = true
@@ -82,11 +83,13 @@ func (e *Entry) Stop() {
 	e.stop = nil
 	if e.in != nil {
 		e.in.remove(e)
+		alone = true
 	}
 	w.mu.Unlock()
 	if stop != nil {
 		stop()
 	}
+	return alone
 }
 
 // tick registers what has been there for a tick or more.

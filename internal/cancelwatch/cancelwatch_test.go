@@ -73,8 +73,10 @@ func TestWorkThatIsDoneIsToldNothing(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			first, j, last := start(ctx, &w), start(ctx, &w), start(ctx, &w)
 			time.Sleep(age)
-			j.Stop()
-			j.Stop()
+			alone := j.Stop()
+			if want := age < 2*Tick; alone != want || j.Stop() {
+				t.Errorf("Stop() = %t after %v, want %t, and then false", alone, age, want)
+			}
 			cancel()
 			time.Sleep(3 * Tick)
 			first.expect(t, "added before it", 1)

@@ -45,7 +45,7 @@ func (w *Walk) Hedge(t *Try, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	next := &Try{walk: w}
+	next := w.newTry()
 	next.hold(lease)
 	w.record.addTry(next)
 	w.handOut(next)

@@ -19,7 +19,9 @@ import (
 // the access log. Values are formatted as nginx prints them, when asked for:
 // the tries of a walk divided by ", ", walks by " : ".
 type Record struct {
-	current *Walk // the latest
+	current *Walk  // the latest of those that can go on
+	walks   int32  // so far
+	names   string // of their groups
 	tries   []*Try
 	first   [1]*Try
 }
@@ -30,7 +32,12 @@ func recordOf(ctx context.Context) *Record {
 	return r
 }
 
-func (r *Record) add(w *Walk) {
+func (r *Record) add(w *Walk, group string) {
+	if r.walks++; r.walks > 1 {
+		group = r.names + " : " + group
+	}
+	r.names = group
+	w.nth = r.walks
 	w.earlier, r.current = r.current, w
 }
 
@@ -75,11 +82,11 @@ var values = []struct {
 // responseTime is 0.000 for a try without a server, as nginx has it, and the
 // time so far for one that has not ended.
 func (t *Try) responseTime() string {
-	if t.Lease == nil {
-		return "0.000"
-	}
 	if d := t.Attempt.ResponseTime(); d > 0 {
 		return seconds(d)
+	}
+	if t.Lease == nil {
+		return "0.000"
 	}
 	return seconds(time.Since(t.Attempt.Start))
 }
@@ -107,7 +114,7 @@ func (r *Record) placeholder(key string) (any, bool) {
 		return nil, false
 	}
 	if name == "name" {
-		return r.names(), true
+		return r.names, true
 	}
 	for i := range values {
 		if values[i].name == name {
@@ -117,20 +124,12 @@ func (r *Record) placeholder(key string) (any, bool) {
 	return r.responseValue(name)
 }
 
-func (r *Record) names() string {
-	s := r.current.Session.Group().Name()
-	for w := r.current.earlier; w != nil; w = w.earlier {
-		s = w.Session.Group().Name() + " : " + s
-	}
-	return s
-}
-
 func (r *Record) list(format func(*Try) string) string {
 	var b strings.Builder
 	for i, t := range r.tries {
 		switch {
 		case i == 0:
-		case t.walk != r.tries[i-1].walk:
+		case t.nth != r.tries[i-1].nth:
 			b.WriteString(" : ")
 		default:
 			b.WriteString(", ")
@@ -145,6 +144,6 @@ func (r *Record) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	for i := range values {
 		enc.AddString("upstream_"+values[i].name, r.list(values[i].format))
 	}
-	enc.AddString("upstream_name", r.names())
+	enc.AddString("upstream_name", r.names)
 	return nil
 }

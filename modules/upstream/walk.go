@@ -34,6 +34,8 @@ type Walk struct {
 
 	record  *Record
 	earlier *Walk // of the same request, by another handler
+	nth     int32 // of the request's walks
+	again   bool  // there is more than one try
 	// affinity, nil without sticky, binds the client to latest, the server of
 	// the last try that had one, by a cookie in writer's header.
 	affinity *Affinity
@@ -52,9 +54,20 @@ type Walk struct {
 	next *Try // what the next Select returns; nil: it picks
 	race Race
 
-	first Try
-	own   Record
+	first *Try // room for the first try, until it is used
 }
+
+// opening is what a request keeps of its first walk: as long as it lasts, its
+// placeholders and its access log ask for the record.
+type opening struct {
+	record Record
+	try    Try
+}
+
+// walks are those that came to a plain end, to be used again. A walk is large, and
+// memory that was in use a moment ago is in the processor's cache: this saves
+// three times what its allocation costs by itself.
+var walks = sync.Pool{New: func() any { return new(Walk) }}
 
 // Releaser is what a transport keeps for the length of a walk.
 type Releaser interface{ Release() }
@@ -68,7 +81,7 @@ type Try struct {
 	// Attempt is what the transport reports.
 	Attempt exchange.Attempt
 
-	walk *Walk
+	walk *Walk // nil once the walk has been used again
 	addr string
 	// header and cookies are those of the response that goes to the client.
 	header  http.Header
@@ -77,6 +90,7 @@ type Try struct {
 	status  atomic.Int32
 	state   atomic.Int32
 	drained atomic.Bool // Abort has been called
+	nth     int32       // of the walk
 }
 
 // The states of a try's lease.
@@ -103,19 +117,21 @@ func currentWalk(ctx context.Context) *Walk {
 func (s *selector) walkOf(rw http.ResponseWriter, r *http.Request) (w *Walk, begun bool) {
 	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 	record, _ := vars[recordKey].(*Record)
-	if record != nil && record.current.request == r {
+	if record != nil && record.current != nil && record.current.request == r {
 		return record.current, false
 	}
-	w = &Walk{request: r, affinity: s.affinity, writer: rw}
+	w = walks.Get().(*Walk)
+	w.request, w.affinity, w.writer = r, s.affinity, rw
 	if record == nil {
-		record = &w.own
+		o := new(opening)
+		record, w.first = &o.record, &o.try
 		if vars != nil {
 			vars[recordKey] = record
 		}
 		record.publish(r.Context())
 	}
 	w.record = record
-	record.add(w)
+	record.add(w, s.runtime.group.Name())
 	w.Session.Begin(s.runtime.group, s.options(r))
 	s.clients.Add(&w.watched, w)
 	return w, true
@@ -138,11 +154,7 @@ func (w *Walk) nextTry(ctx context.Context) (*Try, error) {
 	if w.try != nil && w.try.Lease == nil && err != nil {
 		return w.try, err
 	}
-	t := &w.first
-	if t.walk != nil {
-		t = new(Try)
-	}
-	t.walk = w
+	t := w.newTry()
 	if err != nil {
 		t.Err, t.addr = err, w.Session.Group().Name()
 		t.status.Store(http.StatusBadGateway)
@@ -156,10 +168,21 @@ func (w *Walk) nextTry(ctx context.Context) (*Try, error) {
 	w.try = t
 	w.mu.Unlock()
 	// Finish ends the walk, and so the watching, when the client has gone.
-	if t != &w.first && w.left() || w.canceled.Load() {
+	if w.again && w.left() || w.canceled.Load() {
 		t.abandon()
 	}
 	return t, err
+}
+
+// newTry returns a try without a lease.
+func (w *Walk) newTry() *Try {
+	t := w.first
+	if w.first = nil; t == nil {
+		t = new(Try)
+	}
+	w.again = w.try != nil
+	t.walk, t.nth = w, w.nth
+	return t
 }
 
 // errHandedOut: no server is picked, for one that was asked before is connected.
@@ -210,11 +233,30 @@ func (w *Walk) Canceled() {
 }
 
 // End tells that no further try will follow. It may be called more than once.
-func (w *Walk) End() {
-	w.watched.Stop()
-	if w.ended.CompareAndSwap(false, true) && w.Extra != nil {
+func (w *Walk) End() { w.end() }
+
+// end reports whether nobody can end the walk any more, now or later.
+func (w *Walk) end() (alone bool) {
+	alone = w.watched.Stop()
+	if !w.ended.CompareAndSwap(false, true) {
+		return false
+	}
+	if w.Extra != nil {
 		w.Extra.Release()
 	}
+	return alone
+}
+
+// leave ends a walk whose only try t has ended well, and lets it be used again if
+// that is all that there was to it: nobody else knows of it then.
+func (w *Walk) leave(t *Try) {
+	if !w.end() || w.again || w.race != nil || w.Extra != nil || w.record.current != w {
+		return
+	}
+	w.record.current = w.earlier
+	t.walk, t.Lease = nil, nil // the lease is the session's
+	*w = Walk{}
+	walks.Put(w)
 }
 
 // AnswerEarly lets the answer go out although the client of an HTTP/1 connection
@@ -349,6 +391,13 @@ func (t *Try) Ended(a *exchange.Attempt, err error) {
 	}
 	if t.state.CompareAndSwap(inBody, finished) {
 		t.done(peer.Success, a.Start.Add(a.ResponseTime()))
-		t.walk.End()
+		// An Exchanger tells of a good end when the body is read or closed, after the
+		// front has returned the response: it needs the walk no more.
+		exchanged := a.Ender != nil && t.status.Load() != http.StatusSwitchingProtocols
+		if w := t.walk; err == nil && exchanged {
+			w.leave(t)
+		} else {
+			w.End()
+		}
 	}
 }

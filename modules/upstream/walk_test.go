@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,6 +27,7 @@ import (
 // walker makes walks over two servers, as the policies do.
 type walker struct {
 	*selector
+	plain           bool // the front keeps nothing for a walk
 	begun, released atomic.Int64
 }
 
@@ -46,8 +48,10 @@ func (w *walker) SessionTries() int                               { return 0 }
 func (w *walker) Release()                                        { w.released.Add(1) }
 
 func (w *walker) Prepare(walk *Walk, _ *http.Request) error {
-	walk.Extra = w
-	w.begun.Add(1)
+	if !w.plain {
+		walk.Extra = w
+		w.begun.Add(1)
+	}
 	return nil
 }
 
@@ -138,67 +142,74 @@ var ends = map[string]func(w *walker, r *http.Request){
 	},
 }
 
-// TestEveryWalkEndsOnceWhereverTheClientLeaves cancels the request's context at
-// any moment of any of the ways through a handler.
-func TestEveryWalkEndsOnceWhereverTheClientLeaves(t *testing.T) {
+// eachEnd runs f for every end, of walks that can be used again and of others.
+func eachEnd(t *testing.T, f func(t *testing.T, plain bool, end func(*walker, *http.Request))) {
 	for name, end := range ends {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWalker(t, "a", "b")
-				for i := range 600 {
-					ctx, cancel := context.WithCancel(t.Context())
-					r := request(ctx)
-					var wg sync.WaitGroup
-					leave := func() {
-						for range i % 40 { // a different moment each time
-							_ = fmt.Sprint(i)
-						}
-						cancel()
-					}
-					if i%2 == 0 { // from the pick on
-						wg.Go(leave)
-					}
-					if w.pick(nil, r) == nil {
-						t.Fatal("pick() = nil")
-					}
-					if i%2 != 0 { // from a time on when its end is told at once
-						time.Sleep(2 * cancelwatch.Tick)
-						wg.Go(leave)
-					}
-					end(w, r)
-					list(r) // as the access log does
-					wg.Wait()
-				}
-				time.Sleep(2 * cancelwatch.Tick)
-				synctest.Wait()
-				w.atRest(t)
-			})
-		})
+		for _, plain := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/plain=%t", name, plain), func(t *testing.T) { f(t, plain, end) })
+		}
 	}
 }
 
-func TestEveryWalkEndsWithItsRequest(t *testing.T) {
-	for name, end := range ends {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWalker(t, "a", "b")
+// TestEveryWalkEndsOnceWhereverTheClientLeaves cancels the request's context at
+// any moment of any of the ways through a handler.
+func TestEveryWalkEndsOnceWhereverTheClientLeaves(t *testing.T) {
+	eachEnd(t, func(t *testing.T, plain bool, end func(*walker, *http.Request)) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWalker(t, "a", "b")
+			w.plain = plain
+			for i := range 600 {
 				ctx, cancel := context.WithCancel(t.Context())
 				r := request(ctx)
-				w.pick(nil, r)
+				var wg sync.WaitGroup
+				leave := func() {
+					for range i % 40 { // a different moment each time
+						_ = fmt.Sprint(i)
+					}
+					cancel()
+				}
+				if i%2 == 0 { // from the pick on
+					wg.Go(leave)
+				}
+				if w.pick(nil, r) == nil {
+					t.Fatal("pick() = nil")
+				}
+				if i%2 != 0 { // from a time on when its end is told at once
+					time.Sleep(2 * cancelwatch.Tick)
+					wg.Go(leave)
+				}
 				end(w, r)
-				cancel() // the server does when the handler has returned
-				time.Sleep(2 * cancelwatch.Tick)
-				synctest.Wait()
-				w.atRest(t)
-			})
+				list(r) // as the access log does
+				wg.Wait()
+			}
+			time.Sleep(2 * cancelwatch.Tick)
+			synctest.Wait()
+			w.atRest(t)
 		})
-	}
+	})
+}
+
+func TestEveryWalkEndsWithItsRequest(t *testing.T) {
+	eachEnd(t, func(t *testing.T, plain bool, end func(*walker, *http.Request)) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWalker(t, "a", "b")
+			w.plain = plain
+			ctx, cancel := context.WithCancel(t.Context())
+			r := request(ctx)
+			w.pick(nil, r)
+			end(w, r)
+			cancel() // the server does when the handler has returned
+			time.Sleep(2 * cancelwatch.Tick)
+			synctest.Wait()
+			w.atRest(t)
+		})
+	})
 }
 
 // list formats the record of a request.
 func list(r *http.Request) string {
 	rec := recordOf(r.Context())
-	out := rec.names()
+	out := rec.names
 	for _, v := range values {
 		out += rec.list(v.format)
 	}
@@ -243,6 +254,64 @@ func TestTwoHandlersOfOneRequestKeepTheirWalksApart(t *testing.T) {
 	w.atRest(t)
 }
 
+// TestAWalkThatIsUsedAgainLeavesWhatItFound: only a plain end gives a walk back, and
+// what other requests make of it changes nothing of the request before.
+func TestAWalkThatIsUsedAgainLeavesWhatItFound(t *testing.T) {
+	eachEnd(t, func(t *testing.T, plain bool, end func(*walker, *http.Request)) {
+		w := newWalker(t, "a", "b")
+		w.plain = plain
+		again := plain && strings.HasSuffix(t.Name(), "/the_whole_response_is_read/plain=true")
+		for range 50 {
+			r := request(t.Context())
+			w.pick(nil, r)
+			_, try := Current(r)
+			server := try.Lease.Peer().Name()
+			end(w, r)
+			if walk, _ := Current(r); (walk == nil) != again {
+				t.Fatalf("the walk is used again: %t, want %t", walk == nil, again)
+			}
+			before := list(r)
+			if !strings.HasPrefix(before, "walk"+server) {
+				t.Fatalf("the record is %q, want group walk and server %s", before, server)
+			}
+
+			next := request(t.Context())
+			w.pick(nil, next)
+			_, current := Current(next)
+			try.Abort() // late: the server was drained just before the end
+			if !current.Begin() || current.Attempt.Aborted() {
+				t.Fatal("the end of one request has aborted another")
+			}
+			current.Attempt.Start = time.Now().Add(-time.Hour)
+			current.Attempt.Finished(time.Now())
+			current.Answered(503)
+			current.Ended(&current.Attempt, nil)
+			if got := list(r); again && got != before {
+				t.Fatalf("the record was %q and is %q", before, got)
+			}
+		}
+	})
+}
+
+// TestAWalkWhoseEndMayStillBeToldIsNotUsedAgain: it has been registered with its
+// context, whose end is told by a goroutine that nobody waits for.
+func TestAWalkWhoseEndMayStillBeToldIsNotUsedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWalker(t, "a", "b")
+		w.plain = true
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		r := request(ctx)
+		w.pick(nil, r)
+		time.Sleep(2 * cancelwatch.Tick)
+		synctest.Wait()
+		ends["the whole response is read"](w, r)
+		if walk, _ := Current(r); walk == nil {
+			t.Error("the walk is used again")
+		}
+	})
+}
+
 // BenchmarkSelect is a walk of one try, with the request's context and replacer.
 func BenchmarkSelect(b *testing.B) {
 	r, err := acquire(runtimeKey{name: "bench"})
@@ -254,6 +323,7 @@ func BenchmarkSelect(b *testing.B) {
 		b.Fatal(err)
 	}
 	s := newSelector(r, zap.NewNop())
+	s.front = &walker{selector: s, plain: true}
 	base := request(b.Context())
 	vars := base.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 	repl := base.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
