@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 	"text/template"
+	"time"
 )
 
 // Reservation is a TCP port of 127.0.0.1 that nobody listens on: connecting to
@@ -190,4 +191,15 @@ func (s *portSet) addr(name string) (string, error) {
 // portTaken reports whether text or err says that somebody else has a port.
 func portTaken(text string, err error) bool {
 	return errors.Is(err, syscall.EADDRINUSE) || strings.Contains(strings.ToLower(text), "address already in use")
+}
+
+// whileInUse calls listen again for as long as the address is in use, for five
+// seconds at most: a process that somebody is starting at this moment has a copy of
+// every socket until it becomes another program, also of one just closed here.
+func whileInUse(listen func() error) (err error) {
+	Poll(5*time.Second, func() bool {
+		err = listen()
+		return !errors.Is(err, syscall.EADDRINUSE)
+	})
+	return err
 }

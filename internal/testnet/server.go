@@ -43,7 +43,11 @@ func newServer(t testing.TB, listen func() (net.Listener, error), handle func(ne
 // Restart listens again after Stop, at the same address.
 func (s *Server) Restart() {
 	s.t.Helper()
-	ln, err := s.listen()
+	var ln net.Listener
+	err := whileInUse(func() (err error) {
+		ln, err = s.listen()
+		return err
+	})
 	if err != nil {
 		s.t.Fatalf("listening: %v", err)
 	}

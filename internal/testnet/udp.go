@@ -51,7 +51,11 @@ func (u *UDP) Restart() {
 	u.t.Helper()
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	conn, err := net.ListenUDP("udp4", u.addr)
+	var conn *net.UDPConn
+	err := whileInUse(func() (err error) {
+		conn, err = net.ListenUDP("udp4", u.addr)
+		return err
+	})
 	if err != nil {
 		u.t.Fatalf("listening: %v", err)
 	}
