@@ -61,9 +61,8 @@ func (c *conn) ask(out []byte, unseen bool) (sent int, err error) {
 	if a.step != read {
 		return a.sent, err
 	}
-	var op *net.OpError
-	if errors.As(err, &op) {
-		op.Op = "read"
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		op.Op = "read" // not raw-read
 	}
 	a.step, a.err = ahead, err
 	return a.sent, nil

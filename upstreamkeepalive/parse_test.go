@@ -1,3 +1,6 @@
+// Copyright 2026 The caddy-upstream Authors
+// SPDX-License-Identifier: Apache-2.0
+
 package upstreamkeepalive
 
 import "testing"
